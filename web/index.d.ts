@@ -42,6 +42,8 @@ export interface ExplainedNode {
   readonly crossing: number | null;
   /** Why it is not on the first provider of the session. */
   readonly why: string;
+  /** For a Loop or Scan: "written as one procedure", or "runs step by step" and the reason. */
+  readonly loop: string;
 }
 
 /** A compiled model. */

@@ -14,7 +14,9 @@ from pyruntime.ir.kernel import For, Kernel, Let, Loops, Stmt, Store, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ir.statements import rebuild, statements
 
-BAKED = range(-1, 9)  # int32 constants in the code; others become parameters, so that more kernels share code
+# int32 constants in the code; others become parameters, so that more kernels share code. The least int32, with which a
+# maximum begins, cannot be a parameter.
+BAKED = frozenset((-(1 << 31), *range(-1, 9)))
 
 
 class Lowering:

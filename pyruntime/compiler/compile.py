@@ -97,7 +97,8 @@ def compile_graph(
         program = emitted.program
         why = reasons(main.block, target.placement.reasons)
         owners = [k.provider for k in emitted.host_kernels]
-        program.header["explain"] = table(program.header, report.after(work.init, emitted.within), why, owners)
+        nodes = report.after(work.init, emitted.within)
+        program.header["explain"] = table(program.header, nodes, why, work.loops, owners)
     watch.lap("emit")
     symbols = {name: s for s, name in emitted.symbols.items()}
     return Compiled(program, emitted.host_kernels, symbols, work.init, main.block, outputs, remarks, watch.timings)

@@ -17,7 +17,7 @@ from pyruntime.frontend.sequences import tensors_of
 from pyruntime.frontend.trace_graph import TracedGraph
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import all_kernels
-from pyruntime.ir.kernel import Block, Read, Tensor
+from pyruntime.ir.kernel import Block, Loop, Read, Tensor
 from pyruntime.ir.symbol import Symbol
 from pyruntime.passes.caches.growing_caches import grow_in_place
 from pyruntime.passes.caches.scattered_caches import scatter_in_place
@@ -69,6 +69,7 @@ class Work:
     routines, rows: the routines of the providers, and their limits of row fusion
     cpu_only: no provider of the session has a memory of its own, so that all kernels work in linear memory
     scratch: see `CodeWriter`
+    loops: how each loop runs, as a sentence, by label of its node
     """
 
     traced: TracedGraph
@@ -77,6 +78,7 @@ class Work:
     cpu_only: bool
     scratch: int = 0
     init: Block = field(default_factory=Block)
+    loops: dict[str, str] = field(default_factory=dict)
 
     @property
     def main(self) -> Block:
@@ -98,6 +100,10 @@ def _cpu(work: Work) -> bool:
 
 def _gpu(work: Work) -> bool:
     return not work.cpu_only
+
+
+def _with_loops(work: Work) -> bool:
+    return any(isinstance(k, Loop) for k in all_kernels(work.main))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +145,20 @@ def _fuse(w: Work) -> None:
     if not w.cpu_only:
         fuse_scalars(w.main)
     fuse(w.main, [*w.outputs, *stored], w.routines)
+
+
+def _hoist_products(w: Work) -> None:
+    from pyruntime.passes.loops.hoisted_products import hoist_products  # few models need it
+
+    hoist_products(w.main, w.routines)
+
+
+def _compile_loops(w: Work) -> None:
+    from pyruntime.passes.loops.whole_loops import compile_loops  # few models need it
+
+    w.loops |= compile_loops(w.main, lanes=w.cpu_only)
+    hoist_constants(w.main, w.init)  # packed matrices of loops
+    remove_dead(w.main, w.outputs)
 
 
 def _recompute(w: Work) -> None:
@@ -214,6 +234,11 @@ PASSES = (
         needs=(F.NO_STRINGS, F.DENSE_OPERANDS),  # a Call's definition reads dense operands
         establishes=(F.CLAIMED_CALLS,), breaks=(F.NO_DEAD_KERNELS,),
     ),
+    # After legalise, because a product that no routine claims stays in its loop.
+    Pass(
+        "hoisted_products", "extended", _hoist_products, applies=_with_loops,
+        needs=(F.NO_STRINGS, F.DENSE_OPERANDS, F.NO_EPILOGUES, F.CLAIMED_CALLS), breaks=(F.NO_DEAD_KERNELS,),
+    ),
     # After legalise, which may turn products into Reduces. Before constants are hoisted, so that
     # dequantisation that is inlined here is not computed once and kept as float32.
     Pass(
@@ -266,6 +291,11 @@ PASSES = (
     Pass("dead_code", "extended", **_DEAD_CODE),
     Pass("unit_axes", "extended", **_UNIT_AXES),
     Pass("epilogues", "extended", **_EPILOGUES),
+    # After fusion, which leaves few kernels in a body, and before operands are packed for routines.
+    Pass(
+        "whole_loops", "extended", _compile_loops, applies=_with_loops,
+        needs=(F.NO_STRINGS, F.NO_DEAD_KERNELS, F.HOISTED_CONSTANTS),
+    ),
     # After fusion, when one expression contains all operations that depend on one eight-bit code. On a GPU arithmetic
     # costs less than a lookup.
     Pass(

@@ -17,19 +17,23 @@ Json = dict[str, Any]
 # A row of the table omits entries with these values.
 EMPTY: Json = {
     "place": "", "kernels": [], "calls": 0, "fused": [], "into": "", "work": 0, "crossing": 0, "why": "",
+    "loop": "",
 }  # fmt: skip
 PLACES = {"wasm": "wasm", "gpu": "webgpu", "host": "host"}  # place by kind of step; all others are control
 
 
-def table(header: Mapping[str, Any], nodes: Sequence[Any], why: Mapping[str, str], owners: Sequence[str] = ()) -> Json:
+def table(
+    header: Mapping[str, Any], nodes: Sequence[Any], why: Mapping[str, str], loops: Mapping[str, str],
+    owners: Sequence[str] = (),
+) -> Json:  # fmt: skip
     """The table. A row omits entries that equal those of EMPTY.
 
     nodes: the graph's nodes, as `NodeReport.after` returns them
-    why: by label, why a node is not on the session's first provider
+    why, loops: by label, why a node is not on the session's first provider, and how a loop runs
     owners: by number of a host step, the provider in Python that it belongs to, or ""
     """
     steps = [(number, s) for number, b in enumerate(header["blocks"]) for s in b["steps"]]
-    rows = {label: _row(label, why.get(label, "")) for label in _labels(nodes, steps)}
+    rows = {label: _row(label, why.get(label, ""), loops.get(label, "")) for label in _labels(nodes, steps)}
     for item in nodes:
         if not isinstance(item, str):
             row = rows[item[0]]
@@ -61,10 +65,10 @@ def _calls(step: Json) -> list[Json]:
     return step["calls"] if "calls" in step else [{"node": step["node"], "kernel": "", "work": 0}]
 
 
-def _row(label: str, why: str) -> Json:
+def _row(label: str, why: str, loop: str) -> Json:
     """A row as docs/explain.md describes it, with lists of summands in place of its numbers."""
     told = {"node": label, "op": operator_of(label)}
-    return {**told, **EMPTY, "kernels": [], "fused": [], "work": [], "crossing": [], "why": why}
+    return {**told, **EMPTY, "kernels": [], "fused": [], "work": [], "crossing": [], "why": why, "loop": loop}
 
 
 def _short(row: Json) -> Json:

@@ -197,8 +197,7 @@ class Call(Kernel):
     epilogue: an expression over the output's axes in which arg(0) is the routine's result
     packed: operands that are in the routine's own layout
 
-    A routine may add:
-    plan: a hashable value that states how the routine computes the call
+    A routine may add a `plan`, a hashable value that states how it computes the call.
     """
 
     routine: str
@@ -307,10 +306,10 @@ class If(Kernel):
 
 @dataclass(eq=False, slots=True)
 class Loop(Kernel):
-    """ONNX Loop. Body inputs: iteration number (int64 scalar), condition (bool scalar), carried values; body outputs:
-    condition, carried values, then scan values, whose iterations are stacked. `trip` (int64 scalar) and `condition`
-    may be None. Dims of the body's carried inputs that may change are symbols bound on entry: `enters` lists
-    (body input, axis, symbol). Outputs: carried, then stacked; `binds` as for If."""
+    """ONNX Loop. Body inputs: iteration number (int64 scalar), condition (bool scalar), carried values; outputs:
+    condition, carried values, then values to stack. `trip` (int64 scalar) and `condition` may be None. enters: (body
+    input, axis, symbol) for dims of carried inputs that may change, bound on entry. Outputs: carried, then stacked;
+    binds: as for If. limit: the most iterations, if a dim; is_counted: the condition holds in all of these."""
 
     trip: Tensor | None
     condition: Tensor | None
@@ -318,6 +317,8 @@ class Loop(Kernel):
     body: Block
     enters: Binds = ()
     binds: Binds = ()
+    limit: AnyDim | None = None
+    is_counted: bool = False
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -338,9 +339,7 @@ def free(block: Block) -> tuple[Tensor, ...]:
             if t.uid not in made:
                 out[t.uid] = t
         made.update(t.uid for t in kernel.outputs)
-    for t in block.outputs:
-        if t.uid not in made:
-            out[t.uid] = t
+    out |= {t.uid: t for t in block.outputs if t.uid not in made}
     return tuple(out.values())
 
 
@@ -451,18 +450,18 @@ class Builder:
     def emit(self, stmt: Stmt) -> None:
         self._stack[-1].append(stmt)
 
-    def _new(self, dtype: DType) -> Expr:
+    def new(self, dtype: DType) -> Expr:
         self._vars += 1
         return Expr("var", (), dtype, self._vars - 1)
 
     def let(self, value: Expr) -> Expr:
         """A variable with this value, which is computed here, once, before later stores."""
-        v = self._new(value.dtype)
+        v = self.new(value.dtype)
         self.emit(Let(v.value, value))
         return v
 
     def var(self, value: Scalar, dtype: DType) -> Var:
-        v = self._new(dtype)
+        v = self.new(dtype)
         self.emit(Let(v.value, as_expr(value, dtype), mutable=True))
         return Var(self, v)
 
@@ -476,8 +475,9 @@ class Builder:
         self.emit(make(self._stack.pop()))
 
     @contextmanager
-    def loop(self, extent: Scalar, kind: str = "serial") -> Iterator[Expr]:
-        v = self._new(I32)
+    def loop(self, extent: Scalar, kind: str = "serial", var: Expr | None = None) -> Iterator[Expr]:
+        """var: the loop's variable, if it has one already (`new`)"""
+        v = self.new(I32) if var is None else var
         with self._block(lambda body: For(v.value, _coordinate(extent), body, kind)):
             yield v
 

@@ -225,6 +225,7 @@ class ExplainedNode(TypedDict):
     work: NotRequired[Dim]
     crossing: NotRequired[Dim]
     why: NotRequired[str]
+    loop: NotRequired[str]
 
 
 @final

@@ -44,6 +44,7 @@ def _node(row: ExplainedNode, env: Env, why: str) -> Mapping[str, Any]:
         "work": evaluate(row.get("work", 0), env),
         "crossing": evaluate(row.get("crossing", 0), env),
         "why": row.get("why", why if row.get("calls", 0) > 0 else ""),
+        "loop": row.get("loop", ""),
     }
 
 

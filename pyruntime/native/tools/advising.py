@@ -73,7 +73,8 @@ def _uses(calls: list[Timing], compiled: Compiled, executor: Executor, report: M
         operations = rounds * sum(_operations(kernel, env) for kernel in kernels[node])
         size = sum(bytes_of.get((c.node, c.kernel), 0) for c in own)
         place = "webgpu" if rows.get(node, {}).get("place") == "webgpu" else "wasm"
-        is_scalar = bool(kernels[node]) and all(isinstance(kernel, Loops) for kernel in kernels[node])
+        is_whole = bool(rows.get(node, {}).get("loop"))  # a loop in one procedure has vectors
+        is_scalar = not is_whole and bool(kernels[node]) and all(isinstance(k, Loops) for k in kernels[node])
         uses.append(NodeUse(node, place, sum(c.seconds for c in own), operations, size, len(own), is_scalar))
     return uses
 

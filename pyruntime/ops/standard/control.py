@@ -152,8 +152,15 @@ def iterate(
     if body is None or (enters and endless and start is True and isinstance(times, int) and times <= UNROLL):
         del t.guards[guards:]
         return unroll(t, t.static(trip)[0] if trip is not None else None, cond, carried, step)
-    known_count = times if endless and start is True else None
-    return _record(t, trip, None if start is True else cond, carried, body, enters, known_count, set(t.fresh[mark:]))
+    if times is not None:  # the body's requirements on shapes hold if it runs
+        own = set(t.fresh[mark:])
+        t.guards[guards:] = [
+            g if sh.symbols(g[0]) <= own else (sh.select(sh.compare("lt", 0, times), g[0], 1), *g[1:])
+            for g in t.guards[guards:]
+        ]
+    kernel = Loop(trip, None if start is True else cond, tuple(carried), body, enters, (), times)
+    kernel.is_counted = times is not None and endless and start is True
+    return _record(t, kernel, set(t.fresh[mark:]))
 
 
 def _known(t: Tracer, x: Tensor | None) -> Any:
@@ -196,22 +203,19 @@ def _body(t: Tracer, carried: list[Tensor], step: Step, guards: int) -> tuple[Bl
             return block, tuple(enters), endless
 
 
-def _record(
-    t: Tracer, trip: Tensor | None, cond: Tensor | None, carried: list[Tensor], body: Block, enters: Binds,
-    count: AnyDim | None, inner: set[Symbol],
-) -> list[Any]:  # fmt: skip
-    """The Loop kernel. Dims that the body defines are undefined outside it, so the results bind new symbols."""
-    results = body.outputs[1:]
+def _record(t: Tracer, kernel: Loop, inner: set[Symbol]) -> list[Any]:
+    """Add the Loop kernel. Dims that the body defines are undefined outside it, so the results bind new symbols."""
+    results, carried = kernel.body.outputs[1:], kernel.carried
+    count = kernel.limit if kernel.is_counted else None
     first = [list(x.shape) for x in carried]
     last = [list(x.shape) for x in results[: len(carried)]]
-    for position, axis, _ in enters:
+    for position, axis, _ in kernel.enters:
         last[position - 2][axis] = -1  # differs from any dim, so that _merge makes a symbol
     stacked = [[-1 if count is None else sh.maximum(count, 0), *x.shape] for x in results[len(carried) :]]
     second = [[-2 if count is None else s[0], *s[1:]] for s in stacked]
-    shapes, binds = _merge(t, first + stacked, last + second, inner)
-    trip = None if trip is None else t.reshape(trip, ())
-    cond = None if cond is None else t.reshape(cond, ())
-    kernel = Loop(trip, cond, tuple(carried), body, enters, binds)
+    shapes, kernel.binds = _merge(t, first + stacked, last + second, inner)
+    kernel.trip = None if kernel.trip is None else t.reshape(kernel.trip, ())
+    kernel.condition = None if kernel.condition is None else t.reshape(kernel.condition, ())
     return list(t.add(kernel, [(s, x.dtype) for s, x in zip(shapes, results, strict=True)]))
 
 

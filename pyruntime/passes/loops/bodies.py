@@ -1,0 +1,250 @@
+"""The body of a loop as maps and reductions, in the form that a procedure of all steps needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import C64, C128, I32, STRING
+from pyruntime.ir.expr import Expr, affine, cast, const, dim, index, rem, rewrite, select, substitute, walk
+from pyruntime.ir.kernel import Alias, Call, If, Kernel, Leaf, Loop, Map, Reduce, Tensor
+from pyruntime.passes.loads import in_base
+
+Member = Map | Reduce
+
+MOST_MEMBERS = 96  # a function of more kernels would compile slowly
+# A product of at least ROWS rows with a matrix of ROWS_WEIGHTS elements, or of fewer rows with WEIGHTS elements, is
+# faster as a call of its routine than as loops, because the routine has packed panels and threads.
+ROWS, ROWS_WEIGHTS, WEIGHTS = 4, 1 << 14, 1 << 17
+ROUTINE_WORK = 1 << 16  # multiplications of any other routine from which on a call is faster
+CHEAP = 4  # operations of a value that each of its readers computes again
+CHEAP_OPS = frozenset("at const dim index add sub mul cast max min neg select".split())
+
+
+class StepByStep(Exception):
+    """A loop cannot become one procedure; the text is the reason."""
+
+
+@dataclass(slots=True)
+class Body:
+    """The kernels on which the results of a step depend, in order, and those results. Loads name results of kernels,
+    never reshapes. Cheap values that depend on the number of the step alone, such as slices of scanned inputs, are
+    parts of the expressions that use them. going: the condition, None if it always holds"""
+
+    members: list[Member]
+    results: list[Tensor]
+    going: Tensor | None
+
+    def __post_init__(self) -> None:
+        if len(self.members) > MOST_MEMBERS:
+            raise StepByStep(f"its body has {len(self.members)} kernels, more than {MOST_MEMBERS}")
+
+
+def body_of(loop: Loop) -> Body:
+    """Errors: StepByStep if a kernel cannot be part of a procedure."""
+    block = loop.body
+    outputs = block.outputs[1:] if loop.is_counted else block.outputs
+    members, aliases = _members(block.kernels, outputs)
+    results: list[Tensor] = []
+    for t in outputs:
+        if t.uid in aliases or any(t is other for other in results):  # each result needs memory of its own
+            copy = Map(_unaliased(t.at(*[index(n) for n in range(t.rank)]), aliases))
+            members.append(copy.making(t.shape, t.dtype))
+            t = copy.out
+        results.append(t)
+    for t in [t for m in members for t in (m.out, *m.inputs)]:
+        if t.dtype in (STRING, C64, C128):
+            raise StepByStep(f"its body computes with {t.dtype} tensors")
+    varying = {t.uid for t in block.inputs[2:]}
+    members = _without_cheap(members, varying, {t.uid for t in results})
+    return Body(members, results, None) if loop.is_counted else Body(members, results[1:], results[0])
+
+
+def _members(kernels: Sequence[Kernel], outputs: Sequence[Tensor]) -> tuple[list[Member], set[int]]:
+    """The maps and reductions that the outputs need, and the uids of tensors that are reshapes or views."""
+    flat = _flat(kernels)
+    aliases = {k.out.uid for k in flat if isinstance(k, Alias)}
+    needed = {t.uid for t in outputs}
+    members: list[Member] = []
+    for kernel in reversed(flat):
+        if not kernel.outputs:
+            raise StepByStep(f"its body has a {type(kernel).__name__} kernel")
+        if needed.isdisjoint([t.uid for t in kernel.outputs]):
+            continue
+        if isinstance(kernel, Call):
+            _require_small(kernel)
+            for n, view in kernel.strided.items():
+                aliases |= _between(view.tensor, kernel.operand(n))
+            kernel = kernel.definition()
+        if isinstance(kernel, (Map, Reduce)):
+            kernel = _rebuilt(kernel, partial(_unaliased, aliases=aliases))
+            members.append(kernel)
+        elif not isinstance(kernel, (Alias, Leaf)):
+            raise StepByStep(f"its body has a {type(kernel).__name__} kernel")
+        needed.update(t.uid for t in kernel.inputs)
+    return members[::-1], aliases
+
+
+# ── branches ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _flat(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """The kernels with both branches of each If, and maps that select their results."""
+    out: list[Kernel] = []
+    for kernel in kernels:
+        if not isinstance(kernel, If):
+            out.append(kernel)
+            continue
+        if kernel.binds:
+            raise StepByStep("the branches of an If give different shapes")
+        for branch in kernel.blocks:
+            inside = _flat(branch.kernels)
+            if not all(map(_may_always_run, inside)):
+                raise StepByStep("a branch of an If does more than elementwise operations")
+            out += inside
+        condition = kernel.condition.at(*[0] * kernel.condition.rank)
+        for t, a, b in zip(kernel.outputs, kernel.then.outputs, kernel.orelse.outputs, strict=True):
+            at = [index(n) for n in range(t.rank)]
+            chosen = Map(select(condition, a.at(*at), b.at(*at)))
+            chosen.replaces(kernel, (t,))
+            out.append(chosen)
+    return out
+
+
+def _may_always_run(k: Kernel) -> bool:
+    """Whether a kernel of a branch may run although the branch is not taken: it takes little time, and reads nothing
+    out of bounds."""
+    if isinstance(k, (Alias, Leaf)):
+        return True
+    if not isinstance(k, Map) or any(x.op == "checked" for x in walk(k.expr)):
+        return False
+    loads = [x for x in walk(k.expr) if x.op == "at"]
+    return all(_is_inside(c, k, d) for x in loads for c, d in zip(x.args, x.value.shape, strict=True))
+
+
+def _is_inside(coordinate: Expr, k: Map, extent: sh.AnyDim) -> bool:
+    """Whether a coordinate is surely in [0, extent)."""
+    if coordinate.op == "index":
+        return k.out.shape[coordinate.value] == extent
+    form = affine(coordinate)
+    if form is None or not isinstance(form[0], int) or not isinstance(extent, int):
+        return False
+    low = high = form[0]
+    for (kind, axis), step in form[1].items():
+        size = k.out.shape[axis] if kind == "index" else None
+        if not isinstance(step, int) or not isinstance(size, int):
+            return False
+        low, high = low + min(step * (size - 1), 0), high + max(step * (size - 1), 0)
+    return 0 <= low and high < extent
+
+
+# ── routines ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _require_small(call: Call) -> None:
+    """Errors: StepByStep for a routine that is faster as a call: its schedule has packed operands and uses threads."""
+    meaning = call.meaning
+    if call.packed or not isinstance(meaning, Reduce):
+        raise StepByStep(f'its body calls the routine "{call.routine}"')
+    terms = sh.estimate(sh.size(meaning.extents))
+    elements = sh.estimate(sh.size(meaning.out.shape))
+    large = elements * terms >= ROUTINE_WORK
+    if call.routine == "matmul":
+        columns = sh.estimate(meaning.out.shape[-1])
+        is_shared = any(sh.estimate(sh.size(t.shape)) == terms * columns for t in meaning.inputs)
+        least = ROWS_WEIGHTS if elements // max(columns, 1) >= ROWS else WEIGHTS
+        large = is_shared and terms * columns >= least
+    if large:
+        raise StepByStep(f'its body calls the routine "{call.routine}" for a large product')
+
+
+def _between(t: Tensor, base: Tensor) -> set[int]:
+    """The views and reshapes between a tensor and the one that a routine reads in its place."""
+    found: set[int] = set()
+    while t is not base and isinstance(t.kernel, (Map, Alias)):
+        found.add(t.uid)
+        t = t.kernel.inputs[0]
+    return found
+
+
+# ── expressions ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def expressions(m: Member) -> list[Expr]:
+    return [m.expr] if isinstance(m, Map) or m.epilogue is None else [m.expr, m.epilogue]
+
+
+def extents(m: Member) -> tuple[sh.AnyDim, ...]:
+    """Those of its result's axes, then those of its reduction axes."""
+    return (*m.out.shape, *(m.extents if isinstance(m, Reduce) else ()))
+
+
+def _rebuilt(m: Member, change: Callable[[Expr], Expr]) -> Member:
+    """The member with other expressions, for the same result."""
+    if isinstance(m, Map):
+        made: Member = Map(change(m.expr))
+    else:
+        made = Reduce(m.op, m.extents, change(m.expr), None if m.epilogue is None else change(m.epilogue))
+    made.replaces(m, m.outputs)
+    return made
+
+
+def _unaliased(e: Expr, aliases: set[int]) -> Expr:
+    """The expression with loads of the tensors of which views and reshapes are made."""
+
+    def visit(x: Expr) -> Expr | None:
+        if x.op != "at" or x.value.uid not in aliases:
+            return None
+        while x.value.uid in aliases:
+            if isinstance(x.value.kernel, Map):
+                return _unaliased(substitute(x.value.kernel.expr, x.args), aliases)
+            base = in_base(x, {})
+            x = _by_offset(x) if base is None else base
+        return x
+
+    return rewrite(e, visit)
+
+
+def _by_offset(load: Expr) -> Expr:
+    """The load of a reshape as a load of its base, by the element's row-major number."""
+    base: Tensor = load.value.kernel.base
+    rest = const(0, I32)
+    for c, stride in zip(load.args, sh.strides(load.value.shape), strict=True):
+        rest = rest + c * dim(stride)
+    coords: list[Expr] = []
+    for d in reversed(base.shape[1:]):
+        coords.insert(0, rem(rest, dim(d)))
+        rest = rest / dim(d)
+    return base.at(*([rest, *coords] if base.rank else []))
+
+
+def _without_cheap(members: list[Member], carried: set[int], results: set[int]) -> list[Member]:
+    """The members without cheap maps that depend on no carried value: their readers compute them. carried, results:
+    uids"""
+    inlined: dict[int, Expr] = {}
+    varying = set(carried)
+    out: list[Member] = []
+
+    def visit(x: Expr) -> Expr | None:
+        if x.op != "at" or x.value.uid not in inlined:
+            return None
+        return cast(substitute(inlined[x.value.uid], x.args), x.dtype)
+
+    for old in members:
+        m = _rebuilt(old, lambda e: rewrite(e, visit))
+        is_free = varying.isdisjoint([t.uid for t in m.inputs])
+        if is_free and isinstance(m, Map) and m.out.dtype is m.expr.dtype and _is_cheap(m.expr):
+            inlined[m.out.uid] = m.expr
+            if m.out.uid not in results:
+                continue
+        varying.add(m.out.uid)
+        out.append(m)
+    return out
+
+
+def _is_cheap(e: Expr) -> bool:
+    nodes = walk(e)
+    operations = sum(1 for x in nodes if x.args and x.op != "at" and x.dtype is not I32)
+    return e.op == "at" or (operations <= CHEAP and all(x.op in CHEAP_OPS or x.dtype is I32 for x in nodes))

@@ -1,0 +1,157 @@
+"""Groups the members of a body into nests, so that values between them stay in registers.
+
+The members of a nest share its outer loops. A reduction over further axes, and maps that have these too, share inner
+loops:
+
+    for each outer index                      mix = Σk state · key     (outer: columns, inner: k)
+        for each inner index: state · decay → sum
+        new = (value - sum) · beta
+        for each inner index: state = …; → sum
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyruntime.ir.dtype import BF16, F16, I32
+from pyruntime.ir.expr import Expr, walk
+from pyruntime.ir.kernel import Map, Reduce, Tensor
+from pyruntime.ir.shape import AnyDim
+from pyruntime.passes.loops.bodies import Member, expressions, extents
+
+Key = Hashable  # a loop: the class of the axes that it runs over
+FEW = 2  # operations of a value that is computed again in another phase
+
+
+@dataclass(slots=True)
+class Nest:
+    """keys: of a member's axes, by its uid (those of a reduction last); outer, inner: the loops; inner is None without
+    reductions. Members whose axes include the inner loops run inside of them."""
+
+    outer: list[Key]
+    inner: list[Key] | None
+    members: list[Member] = field(default_factory=list)
+    keys: dict[int, list[Key | None]] = field(default_factory=dict)
+
+    def is_inside(self, m: Member) -> bool:
+        inner = set(self.inner or ())
+        return bool(inner) and (isinstance(m, Reduce) or not inner.isdisjoint(self.keys[m.out.uid]))
+
+    def extents(self) -> dict[Key | None, AnyDim]:
+        return {
+            key: d for m in self.members for key, d in zip(self.keys[m.out.uid], extents(m), strict=True)
+        }  # fmt: skip
+
+
+class Grouping:
+    """key: that of an axis of a member: its class, or None if its index is fixed; is_fixed: whether a key is that of
+    an index that the unit fixes; replaced: the carried value that a member overwrites, by uid of its result"""
+
+    def __init__(
+        self, key: Callable[[Member, int], Key | None], is_fixed: Callable[[Key], bool], replaced: Mapping[int, Tensor],
+    ) -> None:  # fmt: skip
+        self.key, self.is_fixed, self.replaced = key, is_fixed, replaced
+
+    def nests(self, members: Sequence[Member]) -> list[Nest]:
+        out: list[Nest] = []
+        for m in members:
+            keys = self._keys(m)
+            if not (out and self._joins(out[-1], m, keys)):
+                loops, sums = self._loops(m, keys)
+                out.append(Nest(loops, sums if isinstance(m, Reduce) else None))
+            out[-1].members.append(m)
+            out[-1].keys[m.out.uid] = keys
+        return out
+
+    def _keys(self, m: Member) -> list[Key | None]:
+        keys = [self.key(m, n) for n in range(len(extents(m)))]
+        twice = {k for k in keys if k is not None and keys.count(k) > 1}  # such as h · hᵀ: the axes differ
+        return [(m.out.uid, n, "alone") if k in twice else k for n, k in enumerate(keys)]
+
+    def _loops(self, m: Member, keys: list[Key | None]) -> tuple[list[Key], list[Key]]:
+        rank = m.out.rank
+        outer = [k for k in keys[:rank] if k is not None and not self.is_fixed(k)]
+        return outer, [k for k in keys[rank:] if k is not None]
+
+    def _joins(self, nest: Nest, m: Member, keys: list[Key | None]) -> bool:
+        """Whether the member may join; makes the loops of a reduction inner ones."""
+        if any(x.out.dtype in (F16, BF16) or is_extreme(x) for x in (m, *nest.members)):
+            return False  # a store rounds half floats
+        if not self._is_aligned(nest, m, keys):
+            return False
+        outer, sums = self._loops(m, keys)
+        if isinstance(m, Map):
+            return outer == nest.outer or (bool(nest.inner) and set(outer) == {*nest.outer, *(nest.inner or ())})
+        if nest.inner is not None:
+            return outer == nest.outer and sums == nest.inner
+        if outer == nest.outer:
+            nest.inner = sums
+            return True
+        if sums and set(nest.outer) == {*outer, *sums}:
+            nest.outer, nest.inner = outer, sums
+            return True
+        return False
+
+    def _is_aligned(self, nest: Nest, m: Member, keys: list[Key | None]) -> bool:
+        """Whether the member reads what the nest makes, and the nest reads what it overwrites, at the same indices."""
+        made = [x for x in loads(m) if x.value.uid in nest.keys]
+        if not all(_follows(x, keys, nest.keys[x.value.uid]) for x in made):
+            return False
+        state = self.replaced.get(m.out.uid)
+        read = [(own, x) for own in nest.members for x in loads(own) if x.value is state]
+        return all(_follows(x, nest.keys[own.out.uid], keys) for own, x in read)
+
+
+def loads(m: Member) -> list[Expr]:
+    return [x for e in expressions(m) for x in walk(e) if x.op == "at"]
+
+
+def is_extreme(m: Member) -> bool:
+    """Whether it finds the place of an extreme."""
+    return isinstance(m, Reduce) and m.op.startswith("arg")
+
+
+def _follows(load: Expr, keys: Sequence[Key | None], source: Sequence[Key | None]) -> bool:
+    """Whether each coordinate is the index with the key of that axis."""
+    for c, key, d in zip(load.args, source, load.value.shape, strict=False):
+        if d != 1 and not (c.op == "index" and keys[c.value] == key):
+            return False
+    return True
+
+
+def phases(nest: Nest, replaced: Mapping[int, Tensor]) -> list[tuple[Member, int]]:
+    """The members in the order in which they are computed, with the numbers of their phases: members with the same
+    number, from 0, share inner loops; -1 is outside of these. A cheap value is computed again in a later phase that
+    reads it, if it can be. replaced: states that results overwrite, by uid of the result"""
+    out: list[tuple[Member, int]] = []
+    phase, sums, own, is_open = -1, set[int](), dict[int, Member](), False
+    earlier: dict[int, Member] = {}  # cheap maps of earlier phases
+    overwritten: set[int] = set()  # states whose old values are gone
+    for m in nest.members:
+        if not nest.is_inside(m):
+            is_open = False
+            out.append((m, -1))
+        else:
+            if not is_open or any(t.uid in sums for t in m.inputs):
+                earlier |= {uid: k for uid, k in own.items() if isinstance(k, Map) and _takes_few(k)}
+                phase, sums, own, is_open = phase + 1, set(), {}, True
+            for t in m.inputs:
+                again = earlier.get(t.uid)
+                if again is None or t.uid in own or t.uid in replaced:
+                    continue
+                if not any(x.uid in overwritten or x.uid in earlier for x in again.inputs):
+                    own[t.uid] = again
+                    out.append((again, phase))
+            own[m.out.uid] = m
+            out.append((m, phase))
+            if isinstance(m, Reduce):
+                sums.add(m.out.uid)
+        if m.out.uid in replaced:
+            overwritten.add(replaced[m.out.uid].uid)
+    return out
+
+
+def _takes_few(m: Map) -> bool:
+    operations = [x for x in walk(m.expr) if x.args and x.op != "at" and x.dtype is not I32]
+    return len(operations) <= FEW and all(x.op in ("add", "sub", "mul", "neg") for x in operations)

@@ -1,0 +1,230 @@
+"""One unit of a loop's procedure: the columns that it computes, and where it has its values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BF16, BOOL, F16, I32, I64
+from pyruntime.ir.expr import Expr, cast, const, dim, index, minimum, rem, rewrite
+from pyruntime.ir.kernel import Builder, Leaf, Loop, Map, Reduce, Tensor
+from pyruntime.ir.shape import AnyDim
+from pyruntime.passes.loops.axes import Axis, loads_lanes, over, stores_lanes
+from pyruntime.passes.loops.bodies import Body, Member, StepByStep, extents
+from pyruntime.passes.loops.columns import Class, Columns
+from pyruntime.passes.loops.nests import Grouping, Key, Nest, loads, phases
+
+CHUNK = 64  # columns of a unit: states of one row stay in the first-level cache, and there are units for threads
+MOST_SCRATCH = 64 << 20  # bytes of all units
+
+
+class Place(NamedTuple):
+    """Where a value of the body is stored. coords: from the coordinates of the value"""
+
+    tensor: Tensor
+    coords: Callable[[Sequence[Expr]], list[Expr]]
+
+    def at(self, coords: Sequence[Expr]) -> Expr:
+        return self.tensor.at(*self.coords(coords))
+
+
+class Unit:
+    """The unit of a loop. Its columns are those that `columns.py` finds. With `lanes`, if the last axis of everything
+    that outlives a step is a column, a unit has a chunk of it, in vectors; without, each column is a unit, as GPUs
+    need.
+
+    k: the builder of the procedure; step: the number of the step; places: of values, by uid
+    registers: values that are variables, by uid; scalars: uids of those that are one number for the whole step
+    replaced: by uid of a result, the state that it overwrites
+    packed: matrices in blocks of vectors, by uid of the matrix and width of the blocks
+    """
+
+    def __init__(self, loop: Loop, body: Body, lanes: bool) -> None:
+        self.loop, self.body, self.lanes, self.k = loop, body, lanes, Builder()
+        self.states = loop.body.inputs[2:]
+        self.inside = {t.uid for t in (*loop.body.inputs, *[m.out for m in body.members])}
+        self.columns = Columns(self.states, body.results, body.members)
+        found = self.columns.independent(self._units_of)
+        self.lane = found.pop() if found and self._is_lane(found[-1]) else None
+        self.outer = found
+        self.indices: dict[Key, Expr] = {}  # of the outer columns
+        self.places: dict[int, Place] = {}
+        self.registers: dict[int, Expr] = {}
+        self.scalars: set[int] = set()
+        self.replaced: dict[int, Tensor] = {}
+        self.scratch: list[Tensor] = []
+        self.packed: dict[tuple[int, int], Map] = {}
+        self.step = const(0, I32)
+        self.low: Expr | None = None  # the first column of the chunk
+        self.chunks: AnyDim = 1
+        self.width: AnyDim = 1 if self.lane is None else self.columns.extents[self.lane]
+        if not isinstance(self.width, int) or self.width > CHUNK:
+            self.chunks, self.width = sh.ceildiv(self.width, CHUNK), CHUNK
+        self.count = sh.size([self.columns.extents[c] for c in self.outer]) * self.chunks
+
+    def _is_lane(self, c: Class) -> bool:
+        return self.lanes and self.columns.is_last(c)
+
+    def _units_of(self, c: Class) -> float:
+        extent = sh.estimate(self.columns.extents[c])
+        return -(-extent // CHUNK) if self._is_lane(c) else extent
+
+    def decode(self, number: Expr) -> None:
+        """Declare variables for the indices of the unit's columns."""
+        k, rest, extents_of = self.k, number, self.columns.extents
+        self.number, self.lane_count = number, dim(self.width)
+        if self.chunks != 1:
+            assert self.lane is not None
+            self.low = k.let(rem(rest, dim(self.chunks)) * CHUNK)
+            rest = k.let(rest / dim(self.chunks))
+            whole = extents_of[self.lane]
+            if not isinstance(whole, int) or whole % CHUNK:
+                self.lane_count = k.let(minimum(dim(whole) - self.low, const(CHUNK, I32)))
+        for c in reversed(self.outer[1:]):
+            self.indices[c] = k.let(rem(rest, dim(extents_of[c])))
+            rest = k.let(rest / dim(extents_of[c]))
+        if self.outer:
+            self.indices[self.outer[0]] = rest
+
+    # ── places ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def assign(self, outputs: Sequence[Tensor]) -> list[Nest]:
+        """Give every value that is not only in variables its place. outputs: final states, then stacks. Returns the
+        nests of the body."""
+        for state, out in zip(self.states, outputs, strict=False):
+            self.places[state.uid] = Place(out, list)
+        self.copied: list[tuple[Tensor, Tensor]] = []  # states whose new values are copied after each step
+        for n, result in enumerate(self.body.results):
+            if n >= len(self.states):
+                self.places[result.uid] = Place(outputs[n], lambda c: [self.step, *c])
+            elif self._in_place(self.states[n], result):
+                self.places[result.uid] = self.places[self.states[n].uid]
+                self.replaced[result.uid] = self.states[n]
+            else:
+                self.copied.append((self.states[n], result))
+        nests = Grouping(self._key, lambda c: c in self.outer, self.replaced).nests(self.body.members)
+        self._assign_scratch(nests)
+        return nests
+
+    def _in_place(self, state: Tensor, result: Tensor) -> bool:
+        """Whether a step may overwrite the state with its new value when it computes that: nothing reads the old value
+        afterwards."""
+        is_made = False
+        for m in self.body.members:
+            is_own = m.out is result
+            if any(x.value is state and (is_made or (is_own and not _is_own_index(m, x))) for x in loads(m)):
+                return False
+            is_made = is_made or is_own
+        return is_made
+
+    def _assign_scratch(self, nests: Sequence[Nest]) -> None:
+        """Values that another nest, or a later phase of their own, reads are stored in scratch memory of the unit."""
+        read = {new.uid for _, new in self.copied}
+        known: set[int] = set()  # in variables: results of this phase, of reductions, and outside of inner loops
+        for nest in nests:
+            known &= self.scalars
+            phase, of_phase = -1, set[int]()
+            for m, number in phases(nest, self.replaced):
+                if number != phase:
+                    known -= of_phase
+                    phase, of_phase = number, set()
+                if number >= 0 and isinstance(m, Map):
+                    of_phase.add(m.out.uid)
+                read.update(t.uid for t in m.inputs if t.uid not in known)
+                known.add(m.out.uid)
+                if not nest.outer and (number < 0 or isinstance(m, Reduce)) and m.out.dtype not in (F16, BF16):
+                    self.scalars.add(m.out.uid)
+        for m in self.body.members:
+            if m.out.uid not in self.places and m.out.uid in read:
+                self.places[m.out.uid] = self._scratch(m.out)
+        if sum(sh.estimate(sh.size(t.shape)) * t.dtype.size for t in self.scratch) > MOST_SCRATCH:
+            raise StepByStep(f"its values between kernels take more than {MOST_SCRATCH >> 20} MiB")
+
+    def _scratch(self, t: Tensor) -> Place:
+        inner = [a for a in range(t.rank) if self.columns.of(t, a) not in self.outer and t.shape[a] != 1]
+        lane = [a for a in inner if self.lane is not None and self.columns.of(t, a) == self.lane]
+        shape = [self.width if a in lane else t.shape[a] for a in inner]
+        own = Leaf("scratch").making((self.count, *shape), t.dtype).out
+        self.scratch.append(own)
+
+        def coords(c: Sequence[Expr]) -> list[Expr]:
+            return [self.number, *[c[a] - self.low if a in lane and self.low is not None else c[a] for a in inner]]
+
+        return Place(own, coords)
+
+    def pack(self, matrix: Tensor, width: int) -> Tensor:
+        """A matrix (K, N) as (N / width, K, width), so that a nest reads it from start to end."""
+        key = matrix.uid, width
+        if key not in self.packed:
+            view = Map(matrix.at(index(1), index(0) * width + index(2)))
+            shape = (sh.floordiv(matrix.shape[1], width), matrix.shape[0], width)
+            self.packed[key] = view.making(shape, matrix.dtype, self.loop.node)
+        return self.packed[key].out
+
+    # ── statements ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _key(self, m: Member, axis: int) -> Key | None:
+        return None if extents(m)[axis] == 1 else self.columns.of(m.out, axis)
+
+    def axis(self, key: Key, extent: AnyDim) -> Axis:
+        """A new loop."""
+        is_lane = self.lane is not None and key == self.lane
+        return Axis(self.k.new(I32), self.lane_count if is_lane else dim(extent), self.low if is_lane else None)
+
+    def expression(self, e: Expr, indices: Sequence[Expr], registers: Callable[[Tensor], Expr | None]) -> Expr:
+        """An expression of a member in terms of variables and places. registers: values that are variables"""
+        number, going = self.loop.body.inputs[:2]
+
+        def visit(x: Expr) -> Expr | None:
+            if x.op == "index":
+                return indices[x.value]
+            if x.op == "at" and x.value is number:
+                return cast(self.step, I64)
+            if x.op == "at" and x.value is going:
+                return const(True, BOOL)  # whenever the body runs
+            if x.op == "at" and (found := registers(x.value)) is not None:
+                return found
+            if x.op == "at" and x.value.uid in self.places:
+                return self.places[x.value.uid].at(x.args)
+            if x.op == "cast" and x.dtype is I32 and self._is_step(x.args[0]):
+                return self.step
+            if x.op == "checked" and self._is_step(x.args[0]) and x.args[1].value == self.loop.limit:
+                return self.step
+            return None
+
+        return rewrite(e, visit)
+
+    def _is_step(self, e: Expr) -> bool:
+        return e is self.step or (e.op == "cast" and e.args[0] is self.step)
+
+    def start(self) -> None:
+        """Write the copy of the initial values of the states."""
+        for state, initial in zip(self.states, self.loop.carried, strict=True):
+            self._copy(state, Place(initial, list).at, self.places[state.uid])
+
+    def end_step(self) -> None:
+        for state, new in self.copied:
+            self._copy(state, self.places[new.uid].at, self.places[state.uid])
+
+    def _copy(self, t: Tensor, value: Callable[[Sequence[Expr]], Expr], to: Place) -> None:
+        indices: list[Expr] = []
+        axes: list[Axis] = []
+        for a, d in enumerate(t.shape):
+            c = self.columns.of(t, a)
+            if d == 1 or c in self.indices:
+                indices.append(const(0, I32) if d == 1 else self.indices[c])
+            else:
+                axes.append(self.axis(c, d))
+                indices.append(axes[-1].index)
+        made, coords = value(indices), to.coords(indices)
+        in_lanes = axes and stores_lanes(axes[-1].var, to.tensor, coords) and loads_lanes(axes[-1].var, made)
+        with over(self.k, axes, "vector" if in_lanes else "serial"):
+            self.k.store(to.tensor, coords, cast(made, to.tensor.dtype))
+
+
+def _is_own_index(m: Member, load: Expr) -> bool:
+    """Whether a map loads the element at its own index."""
+    at = [c.value if c.op == "index" else None if d != 1 else n
+          for n, (c, d) in enumerate(zip(load.args, load.value.shape, strict=True))]  # fmt: skip
+    return isinstance(m, Map) and at == list(range(m.out.rank))

@@ -1,0 +1,246 @@
+"""Loops that become one procedure, against onnxruntime and against the same loops step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from kit.gpu import GPU
+from pyruntime import InferenceSession, SessionOptions
+from tests.ops.compare import by_onnxruntime, check, parsed
+
+STEP_BY_STEP = ["hoisted_products", "whole_loops"]
+WHOLE = "written as one procedure"
+Feeds = dict[str, np.ndarray]
+
+# h, c: states (2, N); u: a slice (2, N) of x; w: a matrix (N, N). What a step computes: v and d, the new states, and o.
+BODIES = {
+    "columns": "g = Sigmoid (u)  k = Mul (h, g)  v = Add (k, u)  o = Tanh (v)",
+    "the state is read after its new value": "v = Add (h, u)  o = Mul (h, v)",
+    "softmax": "k = Add (h, u)  v = Softmax <axis = -1> (k)  o = Sub (v, h)",
+    "softmax of columns": "k = Add (h, u)  v = Softmax <axis = 0> (k)  o = Sub (v, h)",
+    "columns mix": "m = ReduceMean <keepdims = 1> (h, zero)  k = Sub (h, m)  v = Add (k, u)  o = Add (m, u)",
+    "normalisation": """m = ReduceMean <keepdims = 1> (h, one)  k = Sub (h, m)  s = Mul (k, k)
+        q = ReduceMean <keepdims = 1> (s, one)  r = Sqrt (q)  e = Div (k, r)  v = Add (e, u)  o = Add (m, u)""",
+    "a shift": """k = Slice (h, one, last, one)  j = Slice (u, zero, one, one)  v = Concat <axis = 1> (k, j)
+        o = Neg (v)""",
+    "a rotation": """k = Slice (h, one, last, one)  j = Slice (h, zero, one, one)  v = Concat <axis = 1> (k, j)
+        o = Add (v, u)""",
+    "a product of the state": "k = MatMul (h, w)  j = Add (k, u)  v = Tanh (j)  o = Identity (v)",
+    "two products": "a = MatMul (h, w)  k = Tanh (a)  j = MatMul (k, w)  v = Add (j, u)  o = Add (v, a)",
+    "products that leave the loop": """a = MatMul (u, w)  k = Tanh (a)  j = MatMul (k, w)  g = Mul (h, j)
+        v = Add (g, k)  o = Add (v, a)""",
+    "a reshape": """k = Reshape (h, turned)  j = Reshape (u, turned)  a = Add (k, j)  v = Reshape (a, shape)
+        o = Mul (v, v)""",
+    "products of the state with itself": """t = Transpose <perm = [1, 0]> (h)  k = MatMul (h, t)  j = MatMul (k, h)
+        s = Tanh (j)  v = Add (s, u)  o = Identity (s)""",
+    "sums along both axes": """t = Transpose <perm = [1, 0]> (h)  r = ReduceSum <keepdims = 1> (h, zero)
+        q = ReduceSum <keepdims = 1> (t, one)  p = Mul (r, q)  y1 = MatMul (u, p)  s = Tanh (y1)  v = Add (s, h)
+        o = Add (u, r)""",
+    "a transpose": """t = Transpose <perm = [1, 0]> (h)  s = Softmax <axis = 0> (t)  k = Transpose <perm = [1, 0]> (s)
+        v = Add (k, u)  o = Mul (h, k)""",
+    "a branch": """total = ReduceSum <keepdims = 0> (u)  test = Greater (total, none)
+        k = If (test) <then_branch = t () => (float[2, N] p) { p = Neg (h) },
+                       else_branch = e () => (float[2, N] q) { q = Tanh (h) }>
+        v = Add (k, u)  o = Mul (k, k)""",
+    "the place of the largest": """a = ArgMax <axis = 1, keepdims = 1> (h)  f = Cast <to = 1> (a)  v = Sub (u, f)
+        o = Add (h, f)""",
+    "a row that data choose": """a = ArgMax <axis = 1, keepdims = 0> (h)  r = Gather <axis = 0> (w, a)
+        k = Add (r, u)  v = Tanh (k)  o = Mul (r, h)""",
+    "the largest": "v = Max (h, u)  a = ReduceMax <keepdims = 1> (v, one)  o = Sub (v, a)",
+    "states change places": "v = Identity (c)  d = Identity (h)  o = Add (h, u)",
+    "states change places and values": "v = Add (c, u)  d = Tanh (h)  o = Add (h, c)",
+    "a cell": """s = Add (h, c)  g = Sigmoid (s)  a = MatMul (h, w)  b1 = Tanh (a)  m = Mul (g, b1)  d = Add (m, c)
+        e = Tanh (d)  v = Mul (e, g)  o = Add (v, u)""",
+    "a delta rule": """s = ReduceSum <keepdims = 1> (c, one)  f = Sub (u, s)  e1 = Mul (f, h)  e = Tanh (e1)
+        d = Add (c, e)  z = ReduceSum <keepdims = 1> (d, zero)  k = Add (h, z)  v = Tanh (k)  o = Mul (d, z)""",
+    "a value that two phases need": """e = Sigmoid (u)  f = Mul (h, e)  s = ReduceSum <keepdims = 1> (f, one)
+        g = Sub (u, s)  b1 = Mul (g, e)  v = Add (f, b1)  p = Mul (v, e)  o = ReduceSum <keepdims = 1> (p, one)""",
+    "a result that is a state": "v = Add (h, u)  o = Identity (v)",
+    "a result that is an input": "v = Add (h, u)  o = Identity (u)",
+    "a state that stays": "v = Identity (h)  o = Add (v, u)",
+    "comparisons": "b1 = Greater (h, u)  v = Where (b1, h, u)  b2 = Not (b1)  f = Cast <to = 1> (b2)  o = Add (f, v)",
+}  # fmt: skip
+ON_GPU = [
+    "columns", "softmax", "a rotation", "two products", "products of the state with itself", "a branch",
+    "the place of the largest", "states change places and values", "a delta rule",
+]  # fmt: skip
+
+
+def model(body: str, form: str, rows: str = "T", width: int = 20) -> onnx.ModelProto:
+    """form: scan, loop or reversed; rows: the length of x"""
+    if " d = " not in body:
+        body += "  d = Identity (c)"
+    states = "float[2, N] h, float[2, N] c"
+    results = "float[2, N] v, float[2, N] d, float[2, P] o"
+    directions = "scan_input_directions = [1], scan_output_directions = [1]," if form == "reversed" else ""
+    node = f"Scan <num_scan_inputs = 1, {directions} body = b ({states}, float[2, N] u) => ({results}) {{ {body} }}>"
+    call = f"{node} (start, second, x)"
+    if form == "loop":
+        body = f"more = Identity (going)  u = Gather <axis = 0> (x, i)  {body}"
+        node = f"Loop <body = b (int64 i, bool going, {states}) => (bool more, {results}) {{ {body} }}>"
+        call = f"{node} (n, , start, second)"
+    text = f"""g (float[{rows}, 2, N] x, float[2, N] start, float[2, N] second, float[N, N] w)
+            => (float[2, N] y, float[2, N] y2, float[{rows}, 2, P] ys) {{
+        zero = Constant <value = int64[1] {{0}}> ()  one = Constant <value = int64[1] {{1}}> ()
+        last = Constant <value = int64[1] {{{width}}}> ()  none = Constant <value = float {{0.0}}> ()
+        turned = Constant <value = int64[2] {{5, {2 * width // 5}}}> ()
+        shape = Constant <value = int64[2] {{2, {width}}}> ()
+        whole = Shape <start = 0, end = 1> (x)  n = Squeeze (whole)
+        y, y2, ys = {call}
+    }}"""
+    return parsed(text.replace("N]", f"{width}]"))
+
+
+def feeds_of(steps: int, width: int = 20) -> Feeds:
+    rng = np.random.default_rng(steps)
+    made = {"x": (steps, 2, width), "start": (2, width), "second": (2, width), "w": (width, width)}
+    feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in made.items()}
+    feeds["w"] /= np.float32(width) ** 0.5
+    return feeds
+
+
+def opened(
+    m: onnx.ModelProto, passes: bool = True, threads: int = 1, providers: Any = ("wasm",)
+) -> InferenceSession:  # fmt: skip
+    """A session; checks how its loop runs. passes: whether loops become procedures"""
+    options = SessionOptions(intra_op_num_threads=threads, disabled_passes=[] if passes else STEP_BY_STEP)
+    session = InferenceSession(m.SerializeToString(), options, providers=list(providers))
+    found = [n["loop"] for n in session.explain()["nodes"] if n["op"] in ("Loop", "Scan")]
+    assert found == [WHOLE if passes else ""]
+    return session
+
+
+def same(got: list[np.ndarray], want: list[np.ndarray], tolerance: float = 1e-4) -> None:
+    for a, b in zip(got, want, strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("form", ["scan", "loop", "reversed"])
+@pytest.mark.parametrize("name", BODIES)
+def test_bodies(name: str, form: str) -> None:
+    m = model(BODIES[name], form)
+    whole, steps = opened(m), opened(m, passes=False)
+    for count in (0, 1, 5):
+        feeds = feeds_of(count)
+        got = whole.run(None, feeds)
+        same(got, steps.run(None, feeds))
+        if count:
+            same(got, by_onnxruntime(m, feeds))
+        else:
+            same(got[:2], [feeds["start"], feeds["second"]])
+            assert got[2].shape[0] == 0
+    fixed = opened(model(BODIES[name], form, "5"))
+    same(fixed.run(None, feeds), got)
+    assert fixed.explain()["placement"].get("control", 0) == 0
+
+
+@pytest.mark.parametrize("width", [64, 130])
+@pytest.mark.parametrize("name", [name for name in BODIES if name != "a reshape"])
+def test_chunks_of_columns_and_two_threads(name: str, width: int) -> None:
+    """130 columns have a partial chunk; with 64, products have several vectors at once."""
+    m = model(BODIES[name], "scan", width=width)
+    feeds = feeds_of(4, width)
+    same(opened(m, threads=2).run(None, feeds), opened(m, passes=False).run(None, feeds))
+
+
+@pytest.mark.parametrize("name", ON_GPU)
+def test_on_the_gpu(name: str) -> None:
+    m = model(BODIES[name], "scan")
+    whole, steps = opened(m, providers=[GPU]), opened(m, passes=False)
+    assert {n["place"] for n in whole.explain()["nodes"] if n["op"] == "Scan"} == {"webgpu"}
+    for count in (0, 5):
+        feeds = feeds_of(count)
+        same(whole.run(None, feeds), steps.run(None, feeds))
+
+
+TYPES = {  # element type, body
+    "double": "k = Mul (h, u)  s = ReduceSum <keepdims = 1> (k, one)  g = Tanh (s)  v = Add (g, u)  o = Mul (v, h)",
+    "float16": "k = Mul (h, u)  s = ReduceSum <keepdims = 1> (k, one)  g = Tanh (s)  v = Add (g, u)  o = Mul (v, h)",
+    "int64": "k = Mul (h, u)  s = ReduceSum <keepdims = 1> (k, one)  v = Sub (u, s)  o = Add (v, h)",
+    "int32": "k = Mul (h, u)  m = ReduceMax <keepdims = 1> (k, one)  v = Sub (u, m)  o = Add (v, h)",
+    "bool": "k = Xor (h, u)  v = Not (k)  o = And (h, v)",
+}
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_types_of_states(dtype: str) -> None:
+    text = f"""g (D[T, 2, 70] x, D[2, 70] start) => (D[2, 70] y, D[T, 2, 70] ys) {{
+        one = Constant <value = int64[1] {{1}}> ()
+        y, ys = Scan <num_scan_inputs = 1, body = b (D[2, 70] h, D[2, 70] u) => (D[2, 70] v, D[2, 70] o)
+            {{ {TYPES[dtype]} }}> (start, x)
+    }}"""
+    m = parsed(text.replace("D[", f"{dtype}["))
+    kind = {"double": np.float64}.get(dtype) or np.dtype(dtype)
+    rng = np.random.default_rng(0)
+    draw = (lambda *s: rng.integers(0, 2, s)) if dtype == "bool" else lambda *s: 3 * rng.standard_normal(s)
+    feeds = {"x": draw(4, 2, 70).astype(kind), "start": draw(2, 70).astype(kind)}
+    got = opened(m).run(None, feeds)
+    rounding = 2e-2 if dtype == "float16" else 1e-6
+    same(got, opened(m, passes=False).run(None, feeds), rounding)
+    if dtype != "float16":  # onnxruntime rounds between operations
+        same(got, by_onnxruntime(m, feeds), rounding)
+
+
+@pytest.mark.parametrize("going", [True, False])
+@pytest.mark.parametrize("condition", ["more = Greater (m, small)", "more = Less (i, four)", "more = Less (small, m)"])
+def test_a_loop_that_may_end_before_its_limit(condition: str, going: bool) -> None:
+    """Two stacks have as many rows as steps have run."""
+    m = parsed(f"""g (float[3, 40] x, bool go) => (float[3, 40] y, float[k, 3, 40] ys, float[k] zs) {{
+        n = Constant <value = int64 {{12}}> ()  most = Constant <value = float {{0.8}}> ()
+        small = Constant <value = float {{0.5}}> ()  four = Constant <value = int64 {{4}}> ()
+        y, ys, zs = Loop <body = b (int64 i, bool c, float[3, 40] h)
+                => (bool more, float[3, 40] v, float[3, 40] o, float m)
+            {{ v = Mul (h, most)  o = Neg (v)  m = ReduceMax <keepdims = 0> (v)  {condition} }}> (n, go, x)
+    }}""")
+    x = np.abs(np.random.default_rng(0).standard_normal((3, 40))).astype(np.float32)
+    check(m, {"x": x, "go": np.array(going)})
+    opened(m)
+
+
+REASONS = {  # why a loop stays step by step, body of a Loop with the state h (4, N), further inputs
+    "shapes depend on the step": ("v = Concat <axis = 0> (h, x)", "20"),
+    "the number of its steps is not known before it runs": ("v = Add (h, x)", "trip"),
+    "it has more than 65536 steps": ("v = Add (h, x)", "65537"),
+    "its body has a Loops kernel": ("v = CumSum (h, axis)", "5"),
+    "its body has a Loop kernel": ("v = Loop (trip, , h) <body = b2 (int64 j, bool d, float[N, 4] p)"
+                                   " => (bool e, float[N, 4] q) { e = Identity (d)  q = Add (p, p) }>", "5"),
+    "its body has a Host kernel": ("s = Cast <to = 8> (h)  v = Cast <to = 1> (s)", "5"),
+    "its body has a Read kernel": ("z = NonZero (h)  s = Shape (z)  f = Cast <to = 1> (s)"
+                                   "  r = ReduceSum <keepdims = 0> (f)  v = Mul (h, r)", "5"),
+    "a branch of an If does more than elementwise operations": ("v = If (go) <"
+        "then_branch = t () => (float[N, 4] p) { p = Softmax (h) },"
+        "else_branch = e () => (float[N, 4] q) { q = Neg (h) }>", "5"),
+    'its body calls the routine "matmul" for a large product': ("a = MatMul (h, large)  b1 = MatMul (a, back)"
+                                                                "  v = Tanh (b1)", "5"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_why_a_loop_runs_step_by_step(reason: str) -> None:
+    body, trip = REASONS[reason]
+    count = "" if trip == "trip" else f"n = Constant <value = int64 {{{trip}}}> ()"
+    m = parsed(f"""g (float[4, 4] x, int64 trip, bool go, float[4, 40000] large, float[40000, 4] back)
+            => (float[N, 4] y) {{
+        axis = Constant <value = int64 {{0}}> ()  {count}
+        y = Loop <body = b (int64 i, bool c, float[N, 4] h) => (bool more, float[N, 4] v)
+            {{ more = Identity (c)  {body} }}> ({"trip" if trip == "trip" else "n"}, , x)
+    }}""")
+    rng = np.random.default_rng(0)
+    feeds: dict[str, Any] = {"x": np.abs(rng.standard_normal((4, 4))), "large": rng.standard_normal((4, 40000)) / 99}
+    feeds["back"] = rng.standard_normal((40000, 4)) / 99
+    feeds = {k: v.astype(np.float32) for k, v in feeds.items()}
+    feeds |= {"trip": np.array(3), "go": np.array(True)}
+    session = InferenceSession(m.SerializeToString(), providers=["wasm"])
+    assert f"runs step by step: {reason}" in [n["loop"] for n in session.explain()["nodes"]]
+    if trip == "5" and "Host" not in reason:  # onnxruntime writes texts of numbers differently
+        same(session.run(None, feeds), by_onnxruntime(m, feeds), 1e-3)
+
+
+def test_a_product_that_leaves_the_loop_is_one_call() -> None:
+    session = opened(model(BODIES["products that leave the loop"], "scan"))
+    assert [n["calls"] for n in session.explain()["nodes"] if n["op"].endswith("MatMul")] == [1, 1]
