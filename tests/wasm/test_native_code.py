@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import mmap
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import pytest
 
 from pyruntime import InferenceSession, SessionOptions
 from pyruntime.errors import ExecutionError, InvalidInput
-from pyruntime.providers.wasm.native import block_function, depthwise_function, function, kinds, pages
+from pyruntime.providers.wasm.native import block_function, function, kinds, pages
 from pyruntime.providers.wasm.native.x86 import R8, RAX, RCX, RDI, RDX, RSP, XMM, Assembler, Memory
 from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.printer.native_imports import BLOCK, BLOCKS, FUNCTIONS, import_into
@@ -23,17 +22,10 @@ from pyruntime.providers.wasm.printer.native_imports import function as imported
 from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
-from .native import needs_code, system_v, usable
+from .native import EDGES, SIZE, Direct, each_kind, needs_code, system_v, usable
 
 USABLE = usable()
 CACHES = (pages.available, pages._identify, pages._written)
-each_kind = pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(n, marks=pytest.mark.skipif(n not in USABLE, reason=f"the processor has no {n}"))
-        for n in kinds.KINDS
-    ],
-)
 OF_BLOCKS = [(kind, name) for kind in USABLE for name in pages.native_code(kind).functions if name in BLOCKS.values()]
 each_block = pytest.mark.parametrize(("kind", "name"), OF_BLOCKS)
 
@@ -49,33 +41,7 @@ def test_features_are_those_that_the_system_reports() -> None:
 
 # ── the block function ───────────────────────────────────────────────────────────────────────────────────────────────
 
-SIZE = 1 << 14  # bytes of the memory below
 WORDS = len(BLOCK)
-
-
-class Direct:
-    """Calls a function without WebAssembly, on a memory between pages that nobody may read or write."""
-
-    def __init__(self, kind: str, name: str = "block", address: int | None = None) -> None:
-        self.names = FUNCTIONS[name].operands
-        self.code = ctypes.CFUNCTYPE(ctypes.c_void_p, *[ctypes.c_void_p] * 3, ctypes.c_size_t)(
-            address or pages.native_code(kind).address(name)
-        )
-        self.pages = np.frombuffer(mmap.mmap(-1, 3 * SIZE), np.uint8)
-        self.memory = self.pages[SIZE : 2 * SIZE]
-        self.memory[:] = 0xA5
-        for at in (0, 2 * SIZE):
-            address = self.pages.ctypes.data + at
-            assert not ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), ctypes.c_size_t(SIZE), 0)
-        self.environment = (ctypes.c_uint64 * (function.ENVIRONMENT.size // 8))()
-        self.environment[2:4] = self.memory.ctypes.data, SIZE
-
-    def __call__(self, **operands: int) -> int:
-        values = np.full((len(self.names), 4), 0x5A5A5A5A, np.uint32)
-        values[:, 0] = [operands.get(name, 0) & 0xFFFFFFFF for name in self.names]
-        assert self.code(ctypes.addressof(self.environment), None, values.ctypes.data, len(self.names)) is None
-        assert self.environment[0] == 0
-        return int(values[0, 0])
 
 
 def fits(operands: dict[str, int], lanes: int) -> bool:
@@ -97,9 +63,6 @@ def fits(operands: dict[str, int], lanes: int) -> bool:
     if o["scratch"] % 2**32:
         ends.append(o["scratch"] % 2**32 + 8 * lanes * o["k"])
     return min(ends) >= 0 and max(ends) <= SIZE
-
-
-EDGES = (-(2**31), -65536, -1, 0, 1, 4, 2**31 - 1, SIZE, SIZE - 4, SIZE - 1, 2**20, 2**20 + 1)
 
 
 @each_block
@@ -133,55 +96,6 @@ def test_a_call_reaches_nothing_but_its_memory(kind: str, name: str) -> None:
         assert not (changed & ~written).any(), operands
         done += wanted
     assert 500 < done < 2500
-
-
-def fits_depthwise(operands: dict[str, int]) -> bool:
-    o = {name: operands[name] for name in FUNCTIONS["depthwise"].operands}
-    if any(not 1 <= o[n] <= depthwise_function.EXTENT for n in ("planes", "ih", "iw", "oh", "ow")):
-        return False
-    if any(not 1 <= o[n] <= 1024 for n in ("kh", "kw", "sh", "dh", "dw")) or not 1 <= o["sw"] <= 2:
-        return False
-    if any(not 0 <= o[n] <= depthwise_function.EXTENT for n in ("ph", "pw")):
-        return False
-    outputs, taps = o["planes"] * o["oh"] * o["ow"], o["kh"] * o["kw"]
-    sizes = {"x": o["planes"] * o["ih"] * o["iw"], "y": outputs, "w": o["planes"] * taps}
-    sizes |= {"bias": o["planes"]} if o["epilogue"] & 1 else {}
-    if any(o[name] % 2**32 + 4 * size > SIZE for name, size in sizes.items()):
-        return False
-    return outputs * taps <= depthwise_function.WORK and o["memories"] == 0
-
-
-@each_kind
-@system_v
-def test_depthwise_reaches_nothing_but_its_memory(kind: str) -> None:
-    """As above. Other operands than sizes and addresses, which windows may have without limit, change nothing."""
-    depthwise, rng = Direct(kind, name="depthwise"), np.random.default_rng(3)
-    done = 0
-    for turn in range(6000):
-        operands = {
-            "planes": 3, "ih": int(rng.integers(1, 9)), "iw": int(rng.integers(1, 40)), "epilogue": 1, "memories": 0,
-            "low": 0xFF800000, "high": 0x7F800000,
-            "oh": int(rng.integers(1, 7)), "ow": int(rng.integers(1, 40)),
-        }  # fmt: skip
-        operands |= {name: int(rng.integers(1, 4)) for name in ("kh", "kw", "sh", "dh", "dw")}
-        operands |= {"sw": int(rng.integers(1, 3)), "ph": int(rng.integers(0, 9)), "pw": int(rng.integers(0, 9))}
-        sizes = {"x": operands["ih"] * operands["iw"], "y": operands["oh"] * operands["ow"], "w": 9, "bias": 1}
-        for name, size in sizes.items():
-            operands[name] = SIZE - 12 * size if turn % 3 == 0 else int(rng.integers(0, SIZE - 12 * size + 1))
-        for name in rng.choice(list(operands), int(rng.integers(0, 3)), replace=False):
-            around = operands[name] + int(rng.integers(-9, 10))
-            operands[name] = int(rng.choice([*EDGES, around]))
-        operands["memories"] &= 0xFF
-        wanted = fits_depthwise(operands)
-        before = depthwise.memory.copy()
-        assert depthwise(**operands) == wanted, operands
-        written = np.zeros(SIZE, bool)
-        if wanted:
-            at = operands["y"] % 2**32
-            written[at : at + 4 * operands["planes"] * operands["oh"] * operands["ow"]] = True
-        assert not ((before != depthwise.memory) & ~written).any(), operands
-        done += wanted
-    assert 1000 < done < 5000
 
 
 @each_kind

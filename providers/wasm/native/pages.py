@@ -16,6 +16,7 @@ from .block_function import BlockFunction
 from .depthwise_function import DepthwiseFunction
 from .function import Function
 from .kinds import AVX2, AVX512, KINDS, Kind
+from .windows_function import WindowsFunction
 from .x86 import R8, RAX, RBX, RCX, RDX, Assembler, Memory
 
 VARIABLE = "PYRUNTIME_NATIVE_CODE"  # an environment variable: what `native_code=True` means
@@ -29,7 +30,7 @@ _OF_BYTES = {
 }
 _OF_INTEGERS = {"block_int16": partial(BlockFunction, arithmetic=Arithmetic.INT16), **_OF_BYTES}
 _WRITERS: dict[str, Callable[[Kind, bool], Function]] = {
-    "block": BlockFunction, "depthwise": DepthwiseFunction, **_OF_INTEGERS,
+    "block": BlockFunction, "depthwise": DepthwiseFunction, "windows": WindowsFunction, **_OF_INTEGERS,
 }  # fmt: skip
 _pages: list[Any] = []  # memory of code, which stays for the life of the process
 

@@ -30,6 +30,16 @@ DEPTHWISE = (
     "x", "w", "y", "bias", "planes", "ih", "iw", "oh", "ow", "kh", "kw", "sh", "sw", "dh", "dw", "ph", "pw",
     "epilogue", "low", "high", "memories",
 )  # fmt: skip
+# Of `windows`, which gathers the right operand of a convolution for up to WINDOW_COLUMNS positions of y:
+#   x         the first of `channels` planes
+#   ih to pw  as in schedules/depthwise.py
+#   oy, ox    the first position
+#   to        rows [channels * kh * kw] that are WINDOW_STEP bytes apart, of which all bytes may be written
+WINDOWS = (
+    "x", "channels", "ih", "iw", "ow", "kh", "kw", "sh", "sw", "dh", "dw", "ph", "pw", "oy", "ox", "cols", "to",
+    "memories",
+)  # fmt: skip
+WINDOW_COLUMNS, WINDOW_STEP = 32, 160
 BY_ROW, BY_COLUMN, HAS_LOW, HAS_HIGH = 1, 2, 4, 8
 # Block functions by arithmetic (schedules/arithmetic.py). Those of bytes multiply unsigned codes of activations by
 # signed weights; those of integers ignore the epilogue
@@ -46,6 +56,7 @@ class Import(NamedTuple):
 FUNCTIONS = {
     **dict.fromkeys(BLOCKS.values(), Import(BLOCK, ("a", "b", "c", "bias"))),
     "depthwise": Import(DEPTHWISE, ("x", "w", "y", "bias")),
+    "windows": Import(WINDOWS, ("x", "to")),
 }
 
 
@@ -81,6 +92,11 @@ def call_depthwise(f: Function, p: Mapping[str, Any], bias: bool, low: float | N
     operands = [p[name] for name in DEPTHWISE[: DEPTHWISE.index("epilogue")]]
     bounds = bits_of(-math.inf if low is None else low), bits_of(math.inf if high is None else high)
     f.call(function(f.module, "depthwise"), *operands, *map(constant, (bias * BY_ROW, *bounds, 0)))
+
+
+def call_windows(f: Function, p: Mapping[str, Any]) -> None:
+    """Call `windows` and leave its result on the stack. p: the operands by name"""
+    f.call(function(f.module, "windows"), *(p[name] for name in WINDOWS[:-1]), constant(0))
 
 
 def bits_of(value: float) -> int:

@@ -18,7 +18,7 @@ Work units: batch * groups * ceil(positions / nc) * ceil(mg / mc), `units`; filt
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Generic, NamedTuple
 
 from pyruntime.ir import shape as sh
@@ -39,6 +39,7 @@ from .register_tile import (
     call_block,
     call_units,
     flags_of,
+    has_native_block,
     panels_block,
 )
 
@@ -80,7 +81,8 @@ def units(batch: AnyDim, groups: AnyDim, mg: AnyDim, positions: AnyDim, mc: AnyD
 
 
 def scratch_bytes(nc: AnyDim, cc: AnyDim, taps: AnyDim) -> AnyDim:
-    """Per thread: panels (4 bytes a product) and the table (8); thread t uses scratch + t * scratch_bytes."""
+    """Per thread: panels (4 bytes a product) and the table (8); thread t uses scratch + t * scratch_bytes. Machine code
+    needs 160 bytes a product of one column: those of 40 columns, or of 32 and one channel with their table."""
     return nc * taps * (4 * cc + 8)
 
 
@@ -211,6 +213,41 @@ def _pack(module: Module, filled: bool) -> Function:
     return f
 
 
+@contextmanager
+def _after_native(
+    f: Function, arithmetic: Arithmetic, tile: Epilogue, p: Block, w: Window[I32], sizes: Params[I32], x: Ptr,
+    reuse: I32,
+) -> Iterator[None]:  # fmt: skip
+    """Let the host's machine code compute columns of a block; the body of the context is for those that it leaves, with
+    scratch as machine code leaves it. p.b is the scratch."""
+    from ..printer.native_imports import BLOCKS, WINDOW_COLUMNS, WINDOW_STEP, call_windows  # pages do not have it
+    from ..printer.native_imports import call_block as call_native
+
+    col, cols, count, c0, channels, taps, plane, oy, ox = f.integers(9)
+    (c,) = f.pointers(1)
+    f.set(c, p.c).set(col, p.col).set(cols, p.cols).set(taps, w.kh * w.kw).set(plane, w.ih * w.iw << 2)
+    with f.block() as out, f.loop() as again:
+        f.br_if(out, p.cols.eqz() | (w.id * w.od * w.kd).ne(1) | w.pd)
+        f.set(count, minimum(p.cols, WINDOW_COLUMNS)).set(c0, 0).set(oy, p.col // w.ow).set(ox, p.col % w.ow)
+        with f.loop() as more:
+            f.set(channels, w.cg - c0).set(channels, minimum(channels, sizes.cc))
+            f.set(p.flags, flags_of(c0, channels, w.cg)).set(p.k, channels * taps)
+            window = {"x": x + plane * c0, "channels": channels, "oy": oy, "ox": ox, "cols": count, "to": p.b}
+            call_windows(f, w._asdict() | window)
+            f.emit("i32.eqz").br_if(out)
+            operands = {"a": p.a + (c0 * taps << 2), "ldb": constant(4 * PANEL), "step": constant(WINDOW_STEP)}
+            call_native(
+                f, BLOCKS[arithmetic.name], p._asdict() | operands | {"cols": count}, tile.bias, tile.low, tile.high
+            )  # fmt: skip
+            f.emit("i32.eqz").br_if(out)
+            f.br_if(more, c0.tee(c0 + channels).lt_u(w.cg))
+        f.add(p.c, count << 2).add(p.col, count).set(p.cols, p.cols - count).br(again)
+    with f.if_(p.cols):
+        f.set(reuse, 0)
+        yield
+    f.set(p.c, c).set(p.col, col).set(p.cols, cols)
+
+
 @once
 def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, filled: bool) -> Function:
     """One block of y; reuse: scratch has the table of this block, and the panels if one step takes all channels."""
@@ -232,17 +269,19 @@ def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, filled: bo
     f.set(x, ((p.batch * w.groups + group) * w.cg * plane << 2) + at.x)
     f.set(p.ldc, positions << 2).set(plane, plane << 2)
     f.set(p.b, scratch).set(table, scratch + (sizes.nc * taps * sizes.cc << 2))
-    with f.if_(reuse.eqz()):
-        f.call(entries, args, p.col, p.cols, table)
-    f.set(reuse, reuse & w.cg.le_u(sizes.cc))
-    with f.loop() as again:
-        f.set(channels, w.cg - c0).set(channels, minimum(channels, sizes.cc))
-        f.set(p.flags, flags_of(c0, channels, w.cg)).set(p.ldb, p.k.tee(channels * taps) << 5)
+    native = has_native_block(module, arithmetic) and not filled
+    with _after_native(f, arithmetic, epilogue.tile(), p, w, sizes, x, reuse) if native else nullcontext():
         with f.if_(reuse.eqz()):
-            around = [at.bias.splat()] if filled else []
-            f.call(pack, *Pack(x, plane, channels, taps, table, p.cols, scratch), *around)
-        call_block(f, panels, p)
-        f.add(p.a, p.k << 2).add(x, plane * channels).br_if(again, c0.tee(c0 + channels).lt_u(w.cg))
+            f.call(entries, args, p.col, p.cols, table)
+        f.set(reuse, reuse & w.cg.le_u(sizes.cc))
+        with f.loop() as again:
+            f.set(channels, w.cg - c0).set(channels, minimum(channels, sizes.cc))
+            f.set(p.flags, flags_of(c0, channels, w.cg)).set(p.ldb, p.k.tee(channels * taps) << 5)
+            with f.if_(reuse.eqz()):
+                around = [at.bias.splat()] if filled else []
+                f.call(pack, *Pack(x, plane, channels, taps, table, p.cols, scratch), *around)
+            call_block(f, panels, p)
+            f.add(p.a, p.k << 2).add(x, plane * channels).br_if(again, c0.tee(c0 + channels).lt_u(w.cg))
     epilogue.finish(f, p)
     return f
 

@@ -101,7 +101,8 @@ class DenseOperand(PackedOperand):
     """A matrix of elements of `size` bytes, packed into scratch by a pack function."""
 
     def __init__(
-        self, gemv: Function | None, few: int, packer: Function, layout: Dense | None = None, native: bool = False
+        self, gemv: Function | None, few: int, packer: Function, layout: Dense | None = None,
+        native: Arithmetic | None = None,
     ) -> None:  # fmt: skip
         super().__init__(gemv, few)
         self.packer, self.native = packer, native
@@ -124,7 +125,7 @@ class DenseOperand(PackedOperand):
 
         with f.block() as done:
             b = {"b": self.address(at), "ldb": constant(4 * PANEL), "step": self.stride(at), "scratch": at.scratch}
-            call_native(f, BLOCKS["FUSED"], at.block._asdict() | b, tile.bias, tile.low, tile.high)
+            call_native(f, BLOCKS[self.native.name], at.block._asdict() | b, tile.bias, tile.low, tile.high)
             f.br_if(done).set(at.reuse, 0)
             super().multiply(at, block, tile)
 
@@ -193,7 +194,8 @@ def right_operand(
     if isinstance(layout, Dense):
         in_place, pack = (cols_block, pack_cols) if layout.transposed else (rows_block, pack_rows)
         block = in_place(module, arithmetic, tile, layout.half) if arithmetic.codes == 1 else None
-        native = not (layout.transposed or layout.half) and has_native_block(module, arithmetic)
+        in_rows = not layout.transposed and not layout.half
+        native = arithmetic if in_rows and has_native_block(module, arithmetic) else None
         return DenseOperand(block, few, pack(module, layout.half), layout, native)
     gemv = (gemv_integers if layout.digits else gemv_dequantised)(module, layout, arithmetic, tile, words)
     by_panel, pack_ = few_panel(module, arithmetic, tile, layout), pack_codes(module, layout, arithmetic)
