@@ -150,6 +150,13 @@ def test_python_errors_cross(page: Tab) -> None:
     assert isinstance(error, dict) and "nothing_here" in error["message"] and error["ours"]
 
 
+@pytest.mark.parametrize("code", ["lambda: 1", "[{'a': len}]", "import js\njs.eval('() => 1')", "1 + 1j", 5])
+def test_values_that_cannot_leave_python(page: Tab, code: object) -> None:
+    error = page.run(CATCH + "return ort.python(arg).then(() => null, described)", code)
+    assert isinstance(error, dict) and error["type"] == "InvalidInput" and error["ours"]
+    assert "cannot leave Python" in error["message"] or "must be a text" in error["message"]
+
+
 def test_an_engine_that_cannot_be_fetched_is_named(tab: Callable[..., Tab]) -> None:
     made = tab()
     for file in ("python.image.wasm", "engine.zip"):

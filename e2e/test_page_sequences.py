@@ -45,6 +45,17 @@ def text(providers: list[str], on_gpu: bool = False) -> list[Any]:
 GENERATE = ["text generate", {"at": 0, "prompt": [1], "count": 1, "stop": "no", "isText": False, "isAwaited": True}]
 SET_WEIGHTS = ["training setWeights", {"at": 0, "seed": 0, "isAwaited": False}]
 APPLY = ["training apply", {"at": 0, "sum": None, "isAwaited": True}]
+SAVE, LOAD = (
+    ["training save", {"at": 0, "isAwaited": True}],
+    ["training load", {"at": 0, "from": 0, "isAwaited": False}],
+)
+ACCUMULATE = ["training accumulate", {"at": 0, "rows": 1, "seed": 0, "isAwaited": True}]
+OWN_FEED = ["training evaluate", {"at": 0, "rows": 1, "seed": 0, "how": "own name", "isAwaited": True}]
+ADAPTED = {
+    "net": "gemm", "providers": WASM, "onGpu": False, "fallback": True, "threads": 1, "isCached": False, "nulls": False,
+    "stop": "no", "isAwaited": True,
+}  # fmt: skip
+OWN_FEED_OF_ADAPTERS = ["session wrong", {"net": "gemm", "at": 0, "how": "a name of the engine", "isAwaited": True}]
 CASES = {
     "options of a generator are null": [text(WASM), GENERATE],
     "options of training are null": [training(nulls=True), step()],
@@ -52,6 +63,16 @@ CASES = {
     "feeds change while a step waits": [training(), step(), step()],
     "feeds change while a step waits for new weights": [training(), SET_WEIGHTS, step()],
     "a step is stopped too late": [training(), step("now"), step()],
+    "a checkpoint has no losses of gradients that wait": [
+        training(True),
+        ACCUMULATE,
+        SAVE,
+        APPLY,
+        ACCUMULATE,
+        LOAD,
+        APPLY,
+    ],
+    "feeds have names of the engine": [training(), OWN_FEED, ["session create", ADAPTED], OWN_FEED_OF_ADAPTERS],
     "a step is stopped between its gradients and the update": [training(True), step("later", True), APPLY, step()],
 }
 

@@ -159,7 +159,7 @@ BEFORE = {"TrainingSession.apply": "await all.TrainingSession.accumulate(batch()
 # onnxruntime-common's own functions
 FOREIGN = {"Tensor static", "Tensor.toDataURL", "Tensor.toImageData"}
 
-NULLS = """
+WALK = """
   const floats = (...dims) => new ort.Tensor('float32', new Float32Array(dims.reduce((a, b) => a * b, 1)), dims);
   const sum = () => ({ a: floats(2, 3), b: floats(2, 3) });
   const target = (rows) => new ort.Tensor('int64', new BigInt64Array(rows), [rows]);
@@ -167,16 +167,12 @@ NULLS = """
   const labelled = () => Object.fromEntries(all.ArtifactSession.trainingInputNames.map((name, n) => (
     [name, n ? target(2) : new ort.Tensor('float32', new Float32Array(72), [2, 1, 6, 6])])));
   const isRecord = (value) => Object.getPrototypeOf(value ?? 0) === Object.prototype;
-  const variants = (args, overloads) => overloads.flatMap((parameters) => {
-    const longer = parameters.slice(args.length);
-    const nulls = longer.length ? [null, undefined].map((nothing) => [...args, ...longer.map(() => nothing)]) : [];
-    const options = parameters.flatMap(({ options }, n) => {
-      if (!options.length || n < args.length && !isRecord(args[n])) return [];
-      const given = [...args];
-      given[n] = { ...Object.fromEntries(options.map((name) => [name, null])), ...args[n] };
-      return [given];
-    });
-    return [...nulls, ...options];
+  /** Arguments with other options: `change` gets the names of the options. */
+  const changed = (args, parameters, change) => parameters.flatMap(({ options }, n) => {
+    if (!options.length || n < args.length && !isRecord(args[n])) return [];
+    const given = [...args];
+    given[n] = { ...change(options), ...args[n] };
+    return [given];
   });
   const result = async (owner, name, args) => {
     if (arg.before[`${owner}.${name}`]) await evaluate(arg.before[`${owner}.${name}`]);
@@ -186,36 +182,55 @@ NULLS = """
   };
   const evaluate = (code) => eval(`(async () => [${code}])()`);
   const found = { faults: absent, calls: 0 };
-  for (const [owner, methods] of Object.entries(arg.methods)) {
-    for (const [name, overloads] of Object.entries(methods)) {
-      const needs = () => evaluate(arg.needs[`${owner}.${name}`] ?? '');
-      try {
-        const args = await needs();
-        const right = await result(owner, name, args);
-        for (const given of variants(args, overloads)) {
-          found.calls++;
-          const texts = given.map((value) => (isRecord(value) ? `{ ${Object.keys(value)} }` : value));
-          const shown = `${owner}.${name}(${texts})`;
-          const other = await result(owner, name, given).catch((error) => `${error.stack}`);
-          if (other !== right) found.faults.push(`${shown}: ${other}, not ${right}`);
+  /** Calls each method as it should be, then with other arguments; judge(outcome, right, given) says what is wrong. */
+  const walk = async (variants, judge) => {
+    for (const [owner, methods] of Object.entries(arg.methods)) {
+      for (const [name, overloads] of Object.entries(methods)) {
+        try {
+          const args = await evaluate(arg.needs[`${owner}.${name}`] ?? '');
+          const right = await result(owner, name, args);
+          for (const given of overloads.flatMap((parameters) => variants(args, parameters))) {
+            found.calls++;
+            const texts = given.map((value) => (isRecord(value) ? `{ ${Object.keys(value)} }` : value));
+            const outcome = await result(owner, name, given).catch((error) => error);
+            const fault = judge(outcome, right, given);
+            if (fault) found.faults.push(`${owner}.${name}(${texts}): ${fault}`);
+          }
+        } catch (error) {
+          found.faults.push(`${owner}.${name}: ${error.stack}`);
         }
-      } catch (error) {
-        found.faults.push(`${owner}.${name}: ${error.stack}`);
       }
     }
-  }
+    return found;
+  };
+"""
+NULLS = """
+  return walk((args, parameters) => {
+    const longer = parameters.slice(args.length);
+    const nulls = longer.length ? [null, undefined].map((nothing) => [...args, ...longer.map(() => nothing)]) : [];
+    return [...nulls, ...changed(args, parameters, (names) => Object.fromEntries(names.map((name) => [name, null])))];
+  }, (outcome, right) => (outcome === right ? '' : `${outcome?.stack ?? outcome}, not ${right}`));
+"""
+MISSPELT = """
+  const warned = [];
+  const warn = console.warn;
+  console.warn = (...texts) => warned.push(texts.join(' '));
+  const judge = (outcome, right, given) => {
+    const key = given.filter(isRecord).flatMap(Object.keys).find((name) => /_\\d+$/.test(name));
+    const isNamed = (text) => text.includes(key);
+    const isTyped = outcome?.type === 'InvalidInput' || outcome instanceof TypeError; // without a session
+    const isRefused = isTyped && isNamed(outcome.message);
+    if (outcome instanceof Error) return isRefused ? '' : outcome.stack;
+    return warned.splice(0).some(isNamed) ? '' : `${key} is ignored`;
+  };
+  let n = 0; // one message may warn of a key only once
+  await walk((args, parameters) => changed(args, parameters, (names) => ({ [`${names.at(-1)}_${n++}`]: 1 })), judge);
+  console.warn = warn;
   return found;
 """
 
 
-def test_null_is_absent(tab: Callable[..., Tab]) -> None:
-    """In each optional parameter, and in each option."""
-    every: dict[str, dict[str, Any]] = {}
-    for owner, methods in public_api().items():
-        for name, method in methods.items():
-            is_foreign = owner in FOREIGN or f"{owner}.{name}" in FOREIGN
-            if not is_foreign and any(p["isOptional"] for overload in method["overloads"] for p in overload):
-                every.setdefault(owner, {})[name] = method["overloads"]
+def walked(tab: Callable[..., Tab], every: dict[str, dict[str, Any]], script: str) -> dict[str, Any]:
     page, files = opened(tab)
     needs = NEEDS | {
         f"{owner}.new": "'a text'"
@@ -223,6 +238,33 @@ def test_null_is_absent(tab: Callable[..., Tab]) -> None:
         if "new" in found and found["new"][0][0]["name"] == "detail"  # of errors
     }
     arg = {"methods": every, "owners": list(every), "needs": needs, "before": BEFORE, **files}
-    found: Any = page.run(MADE + NULLS, arg)
+    found: dict[str, Any] = page.run(MADE + WALK + script, arg)  # type: ignore[assignment]
+    return found
+
+
+def with_parameters(wanted: Callable[[dict[str, Any]], bool]) -> dict[str, dict[str, Any]]:
+    """The overloads of this package's methods of which some parameter is wanted."""
+    every: dict[str, dict[str, Any]] = {}
+    for owner, methods in public_api().items():
+        for name, method in methods.items():
+            is_foreign = owner in FOREIGN or f"{owner}.{name}" in FOREIGN
+            if not is_foreign and any(wanted(p) for overload in method["overloads"] for p in overload):
+                every.setdefault(owner, {})[name] = method["overloads"]
+    return every
+
+
+def test_null_is_absent(tab: Callable[..., Tab]) -> None:
+    """In each optional parameter, and in each option."""
+    found = walked(tab, with_parameters(lambda parameter: parameter["isOptional"]), NULLS)
     assert not found["faults"], "\n".join(found["faults"])
     assert found["calls"] > 60
+
+
+def test_unknown_options_are_refused(tab: Callable[..., Tab]) -> None:
+    """Or one warning names them: every method that takes an object of options, found in the declarations."""
+    every = with_parameters(lambda parameter: bool(parameter["options"]))
+    of_errors = {owner for owner, found in every.items() if "new" in found and found["new"][0][0]["name"] == "detail"}
+    every = {owner: methods for owner, methods in every.items() if owner not in of_errors}
+    found = walked(tab, every, MISSPELT)
+    assert not found["faults"], "\n".join(found["faults"])
+    assert found["calls"] > 20

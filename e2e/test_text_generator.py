@@ -147,7 +147,7 @@ def test_tokens_are_those_of_python(tab: Callable[..., Tab]) -> None:
     for form, result in zip(FORMS_HERE, results[1:], strict=True):
         assert result["tokens"] == [tokens_of_form(form, tuple(prompt), 6) for prompt in prompts], form
     parts = [
-        "InvalidInput: a text needs a tokenizer", 'the setting "heat" does not exist', "temperature is -1",
+        "InvalidInput: a text needs a tokenizer", 'generate has no option "heat"', "temperature is -1",
         "maxTokens is -1", "topK is 2.5", "the prompt is undefined", "the model takes batches of 1, not of 2",
         "AbortError", "TextGenerator.options({ draftTokens: 4 })", "its session samples no positions",
         "the model has no input states", "is running its model for another text", "has begun another text since",

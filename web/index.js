@@ -6,6 +6,7 @@ import { pageTensors } from './page/gpu/page_gpu.js';
 import { droppedSessions } from './page/sessions/handler.js';
 import { droppedTensors } from './page/tensors/gpu_tensors.js';
 import { budgets } from './run/budgets.js';
+import { InvalidInput } from './common/errors.js';
 import { registerProviders } from './page/api/inference_session.js';
 import * as ort from './index.js';
 
@@ -48,6 +49,7 @@ export async function stats() {
  * @param {unknown} [args]
  */
 export async function python(code, args = null) {
+  if (typeof code !== 'string') throw new InvalidInput('the code of ort.python must be a text');
   const { value, providers } = await attach().call('python', { code, args });
   registerProviders(providers);
   return value;

@@ -1,4 +1,4 @@
-"""`python -m fuzz.sequences --minutes 10`: random sequences of calls, in three machines in turn."""
+"""`python -m fuzz.sequences --minutes 10`: random sequences of calls, in several machines in turn."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from fuzz.sequences.inference import InferenceMachine
 from fuzz.sequences.machine import Machine, of_machine, seem_hardware
+from fuzz.sequences.text import TextMachine
 from fuzz.sequences.training import TrainingMachine
 
-MACHINES: dict[str, type[Machine]] = {"inference": InferenceMachine, "training": TrainingMachine}
+MACHINES: dict[str, type[Machine]] = {"inference": InferenceMachine, "training": TrainingMachine, "text": TextMachine}
 EXAMPLES = 10  # of a machine, before it is the next one's turn
 
 

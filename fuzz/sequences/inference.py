@@ -2,89 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import onnx
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, initialize, multiple, rule
-from onnx import numpy_helper
 
-from fuzz.sequences.machine import PROVIDERS, Machine, close, stopped, stopping_after, together
+from fuzz.sequences.machine import GPU_FAULTS, PROVIDERS, Machine, close, stopped, stopping_after, together
+from fuzz.sequences.network import ADAPTERS, ENTRIES, MODEL, NOBODY, Active, adapter, expected, inputs
+from fuzz.sequences.stored_programs import damage, program_cache
 from pyruntime import Batcher, GpuTensor, InferenceSession, LoraAdapter, OrtValue, RunOptions, SessionOptions
 from pyruntime.errors import (
     DeviceLost,
     ExecutionError,
     InvalidInput,
-    OutOfMemory,
     PyRuntimeError,
     SessionFailed,
     ShapeError,
     Terminated,
 )
-from pyruntime.training.files import safetensors
-from pyruntime.training.files.safetensors import Stored
 
-WIDTH, ENTRIES, RANK = 128, 5, 2
-TEXT = f"""<ir_version: 9, opset_import: ["" : 17]>
-    g (float[N, {WIDTH}] x, int64[N] i, float[P, {WIDTH}] past) => (float[N, {WIDTH}] y, float[A, {WIDTH}] present) {{
-        picked = Gather (table, i)
-        h = Add (x, picked)
-        y = Gemm <transB = 1> (h, layer_weight, bias)
-        k = MatMul (h, keys)
-        present = Concat <axis = 0> (past, k)
-    }}"""
-ADAPTERS = ("one", "two", "later")
-Active = Mapping[str, float]
 SMALL_LIMIT = 2 << 20  # bytes: suffices for a few rows, and not for hundreds
-
-
-def _numbers() -> dict[str, np.ndarray]:
-    draw = np.random.default_rng(3).standard_normal
-    shapes = {"layer.weight": (WIDTH, WIDTH), "keys": (WIDTH, WIDTH), "bias": (WIDTH,), "table": (ENTRIES, WIDTH)}
-    for name in ADAPTERS:
-        shapes |= {f"{name}.A": (RANK, WIDTH), f"{name}.B": (WIDTH, RANK)}
-    return {name: (draw(shape) / 8).astype(np.float32) for name, shape in shapes.items()}
-
-
-NUMBERS = _numbers()
-
-
-def _model() -> bytes:
-    made = onnx.parser.parse_model(TEXT)
-    made.graph.node[2].input[1] = "layer.weight"
-    for name in ("layer.weight", "keys", "bias", "table"):
-        made.graph.initializer.append(numpy_helper.from_array(NUMBERS[name], name))
-    return made.SerializeToString()
-
-
-MODEL = _model()
-
-
-def adapter(name: str) -> bytes:
-    """A file of PEFT, whose product counts once."""
-    tensors = {f"base_model.model.layer.lora_{part}.weight": NUMBERS[f"{name}.{part}"] for part in "AB"}
-    stored = {key: Stored("float32", x.shape, np.ascontiguousarray(x)) for key, x in tensors.items()}
-    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": RANK}
-    return safetensors.write(stored, {"format": "pt", "adapter_config": json.dumps(config)})
-
-
-def inputs(rows: int, seed: int) -> dict[str, np.ndarray]:
-    drawn = np.random.default_rng(seed)
-    x = drawn.standard_normal((rows, WIDTH)).astype(np.float32)
-    return {"x": x, "i": drawn.integers(0, ENTRIES, rows)}
-
-
-def expected(feeds: Mapping[str, np.ndarray], past: np.ndarray, active: Active) -> dict[str, np.ndarray]:
-    """The plain evaluator."""
-    h = feeds["x"] + NUMBERS["table"][feeds["i"]]
-    changes = [factor * NUMBERS[f"{n}.B"] @ NUMBERS[f"{n}.A"] for n, factor in active.items()]
-    weight = NUMBERS["layer.weight"] + sum(changes, np.float32(0))
-    return {"y": h @ weight.T + NUMBERS["bias"], "present": np.concatenate([past, h @ NUMBERS["keys"]])}
 
 
 @dataclass(eq=False)
@@ -125,8 +66,6 @@ SEEDS = st.integers(0, 9)
 ACTIVE = st.dictionaries(st.sampled_from(ADAPTERS), st.sampled_from([1.0, -0.5, 2.0]), max_size=2)
 NAMES = st.sampled_from([None, ["y"], ["present"], ["present", "y"]])
 WAYS = ["run", "run to the GPU", "OrtValues", "binding", "binding to the GPU"]
-GPU_FAULTS = (DeviceLost, ExecutionError, OutOfMemory)
-NOBODY = np.zeros((0, WIDTH), np.float32)
 
 
 class InferenceMachine(Machine):
@@ -153,31 +92,64 @@ class InferenceMachine(Machine):
 
     @rule(
         target=sessions, providers=st.sampled_from([*PROVIDERS]), has_adapters=st.booleans(),
-        limit=st.sampled_from([0, 0, SMALL_LIMIT]), source=st.sampled_from(["model", "model", "program"]),
+        limit=st.sampled_from([0, 0, SMALL_LIMIT]), source=st.sampled_from(["model", "model", "program", "cache"]),
     )  # fmt: skip
     def open(self, providers: str, has_adapters: bool, limit: int, source: str) -> Opened:
-        options = SessionOptions()
-        if has_adapters:
-            options.adapters = {name: adapter(name) for name in ("one", "two")}
-        if limit:
-            options.memory_limit = limit
+        """source: "cache" takes the Program from the cache of the process's user, or stores it there"""
 
         def opened() -> InferenceSession:
+            options = options_of(has_adapters, limit)
             if source == "model":
                 return InferenceSession(MODEL, options, PROVIDERS[providers])
+            if source == "cache":
+                with program_cache():
+                    return InferenceSession(MODEL, options, PROVIDERS[providers])
             maker = InferenceSession(MODEL, options)
             exported = maker.export(True)
             maker.release()
             return InferenceSession(exported, options)
 
-        allowed = GPU_FAULTS if self.fault and providers == "webgpu" else ()
+        allowed = [*(GPU_FAULTS if self.fault and providers == "webgpu" else ()), *self.limits(limit)]
         session, error = self.attempt(f"open {providers}", opened, *allowed)
         self.end_fault()
         if error is not None:
+            self.unlimit()
             session, _ = self.attempt(f"open {providers} again", opened)
-        made = Opened(session, providers if source == "model" else "wasm", has_adapters, limit)
+        made = Opened(session, providers if source != "program" else "wasm", has_adapters, limit)
         self.held_sessions.append(made)
         return made
+
+    @rule(target=sessions, providers=st.sampled_from([*PROVIDERS]), count=st.integers(2, 3), seed=SEEDS)
+    def open_at_once(self, providers: str, count: int, seed: int) -> Any:
+        """Threads open sessions of the same bytes, whose Program is in the cache. One is released while the others
+        run."""
+        self.end_fault()
+
+        def work() -> list[Any]:
+            with program_cache():
+                return together([lambda: InferenceSession(MODEL, options_of(True, 0), PROVIDERS[providers])] * count)
+
+        found, _ = self.attempt(f"open {count} {providers} at once", work)
+        for session in found:
+            assert not isinstance(session, Exception) or isinstance(session, self.limits()), f"{session!r}"
+        made = [Opened(session, providers, True) for session in found if isinstance(session, InferenceSession)]
+        self.held_sessions += made
+        if not made:
+            return multiple()
+        feeds = {**inputs(3, seed), "past": NOBODY}
+        made[0].is_released = True
+        runs = [lambda one=one: one.session.run(None, feeds) for one in made[1:]]
+        results, _ = self.attempt("release one of them", lambda: together([made[0].session.release, *runs]))
+        for result in results[1:]:
+            if isinstance(result, Exception):
+                assert isinstance(result, self.limits()), f"{result!r}"
+            else:
+                close(result[0], expected(feeds, NOBODY, {})["y"])
+        return multiple(*made)
+
+    @rule(how=st.sampled_from(["cut", "other bytes", "deleted"]))
+    def damage_cache(self, how: str) -> None:
+        damage(how)
 
     @rule(one=sessions)
     def release(self, one: Opened) -> None:
@@ -191,8 +163,7 @@ class InferenceMachine(Machine):
     def errors(self, one: Opened, value: Value | None = None) -> tuple[type[Exception], ...]:
         """What a run that is right may raise."""
         found: list[type[Exception]] = [SessionFailed] if one.is_released else []
-        if one.limit:
-            found.append(OutOfMemory)
+        found += self.limits(one.limit)
         if self.fault and (one.providers == "webgpu" or value is not None and value.on_gpu):
             found += GPU_FAULTS
         if value is not None and value.may_be_lost:
@@ -435,30 +406,19 @@ class InferenceMachine(Machine):
         if one.is_released and act not in ("trim",):
             assert error is not None, f"a released session did {act}"
 
-    # ── faults ──
-
-    @rule(at=st.integers(1, 3), times=st.integers(1, 3), kind=st.sampled_from(["allocation", "shader", "lost"]))
-    def arm(self, at: int, times: int, kind: str) -> None:
-        """The next call meets this fault, if it gets so far."""
-        self.end_fault()
-        self.fault = kind
-        if kind == "allocation":
-            self.faults.refuse_allocations(at, times)
-        elif kind == "shader":
-            self.faults.refuse_shaders(at, times)
-        else:
-            self.faults.lose_device_in_run(at)
-            self.lost()
-
-    @rule()
-    def lose_device(self) -> None:
-        self.end_fault()
-        self.faults.lose_device()
-        self.lost()
-
     def lost(self) -> None:
         for value in self.held_values:
             value.may_be_lost = value.may_be_lost or value.on_gpu
+
+
+def options_of(has_adapters: bool, limit: int) -> SessionOptions:
+    """limit: of memory, in bytes, or 0"""
+    options = SessionOptions()
+    if has_adapters:
+        options.adapters = {name: adapter(name) for name in ("one", "two")}
+    if limit:
+        options.memory_limit = limit
+    return options
 
 
 def outputs_by(

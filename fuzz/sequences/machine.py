@@ -18,16 +18,18 @@ from typing import Any
 import numpy as np
 import wgpu
 from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import RuleBasedStateMachine
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from pyruntime import PyRuntimeError, RunOptions, stats
-from pyruntime.errors import InternalError, MemoryFault, NeedsValue
+from pyruntime import PyRuntimeError, RunOptions, set_memory_limit, stats
+from pyruntime.errors import DeviceLost, ExecutionError, InternalError, MemoryFault, NeedsValue, OutOfMemory
 from pyruntime.native.gpu.device import warn_once
 from pyruntime.providers.webgpu import wgpu_device
 from pyruntime.providers.webgpu.wgpu_host import GpuHost
 
 HANG = 120  # seconds that one call may take
 BUGS = (InternalError, MemoryFault, NeedsValue)  # never an answer
+GPU_FAULTS = (DeviceLost, ExecutionError, OutOfMemory)
 PROVIDERS: dict[str, list[Any]] = {
     "wasm": ["wasm"],
     "webgpu": ["webgpu"],
@@ -114,7 +116,8 @@ class Faults:
 
 class Machine(RuleBasedStateMachine):
     """One example: sessions are opened and used by rules, and all are released at the end. `counts` are those of the
-    process; log: a file that has the calls of the newest example, for one that ends the process"""
+    process; log: a file that has the calls of the newest example, for one that ends the process. All machines have
+    rules that cause faults of the GPU and limit the memory of the process."""
 
     counts = {"examples": 0, "calls": 0, "refused": 0}
     log: Path | None = None
@@ -126,6 +129,7 @@ class Machine(RuleBasedStateMachine):
         self.before = _held()
         self.faults = Faults()
         self.fault = ""  # armed, for the next call
+        self.is_limited = False  # the memory of the process
         warn_once.cache_clear()
         if self.log is not None:
             self.log.write_text("")
@@ -166,8 +170,47 @@ class Machine(RuleBasedStateMachine):
         self.fault, self.faults.happened = "", 0
         return happened
 
+    # ── what any session may meet ──
+
+    @rule(at=st.integers(1, 3), times=st.integers(1, 3), kind=st.sampled_from(["allocation", "shader", "lost"]))
+    def arm(self, at: int, times: int, kind: str) -> None:
+        """The next call meets this fault, if it gets so far."""
+        self.end_fault()
+        self.fault = kind
+        if kind == "allocation":
+            self.faults.refuse_allocations(at, times)
+        elif kind == "shader":
+            self.faults.refuse_shaders(at, times)
+        else:
+            self.faults.lose_device_in_run(at)
+            self.lost()
+
+    @rule()
+    def lose_device(self) -> None:
+        self.end_fault()
+        self.faults.lose_device()
+        self.lost()
+
+    def lost(self) -> None:
+        """The GPU is lost, or will be in the next call."""
+
+    @rule(linear=st.sampled_from([None, None, 1 << 18, 2 << 20, 8 << 20]), gpu=st.sampled_from([None, None, 1 << 18]))
+    def limit_process(self, linear: int | None, gpu: int | None) -> None:
+        """Limit the memory of all sessions together, or end the limits."""
+        set_memory_limit(linear, gpu)
+        self.is_limited = linear is not None or gpu is not None
+
+    def unlimit(self) -> None:
+        set_memory_limit(None, None)
+        self.is_limited = False
+
+    def limits(self, limit: int = 0) -> tuple[type[Exception], ...]:
+        """What limits of memory may raise. limit: of a session, in bytes, or 0"""
+        return (OutOfMemory,) if limit or self.is_limited else ()
+
     def teardown(self) -> None:
         self.end_fault()
+        self.unlimit()
         self.release_all()
         for attribute in [*vars(self)]:
             if attribute.startswith("held_"):

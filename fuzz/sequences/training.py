@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, initialize, rule
 from onnx import numpy_helper
 
-from fuzz.sequences.machine import Machine, close, stopped, stopping_after, together
+from fuzz.sequences.machine import GPU_FAULTS, PROVIDERS, Machine, close, stopped, stopping_after, together
 from pyruntime import InferenceSession, TrainingSession
 from pyruntime.errors import InvalidInput, SessionFailed, ShapeError, Terminated
 
@@ -104,7 +105,8 @@ class Reference:
 
 @dataclass(eq=False)
 class Opened:
-    """is_broken: a step that was stopped may have changed weights, and work is refused until `load`"""
+    """is_broken: its weights are gone, or a step that was stopped may have changed them, and work is refused until
+    `load`; may_be_broken: because of a fault of the GPU"""
 
     session: TrainingSession
     accumulates: bool
@@ -112,6 +114,7 @@ class Opened:
     reference: Reference = field(default_factory=Reference, repr=False)
     is_released: bool = False
     is_broken: bool = False
+    may_be_broken: bool = False
 
     def __repr__(self) -> str:
         return f"<{self.providers} {'accumulates' if self.accumulates else ''}>"
@@ -124,6 +127,7 @@ class Checkpoint:
 
 
 ROWS, SEEDS = st.sampled_from([1, 2, 5, 33]), st.integers(0, 9)
+FINITE = st.sampled_from([True, True, True, False])
 
 
 class TrainingMachine(Machine):
@@ -139,15 +143,19 @@ class TrainingMachine(Machine):
             one.session.release()
             del one.session
 
+    def lost(self) -> None:
+        for one in self.held_sessions:
+            one.may_be_broken = one.may_be_broken or one.providers[0] == "webgpu"
+
     # ── opening and releasing ──
 
-    @initialize(target=sessions, accumulates=st.booleans())
-    def first(self, accumulates: bool) -> Opened:
-        return self.open(accumulates, "wasm")
+    @initialize(target=sessions, accumulates=st.booleans(), providers=st.sampled_from(["wasm", "webgpu"]))
+    def first(self, accumulates: bool, providers: str) -> Opened:
+        return self.open(accumulates, providers)
 
-    @rule(target=sessions, accumulates=st.booleans(), providers=st.sampled_from(["wasm", "webgpu"]))
+    @rule(target=sessions, accumulates=st.booleans(), providers=st.sampled_from(["wasm", "webgpu", "both"]))
     def open(self, accumulates: bool, providers: str) -> Opened:
-        names = ["wasm"] if providers == "wasm" else ["webgpu", "wasm"]
+        names = PROVIDERS[providers]
 
         def opened() -> TrainingSession:
             optimizer = {"sgd": {"rate": RATE, "momentum": MOMENTUM}}
@@ -156,48 +164,83 @@ class TrainingMachine(Machine):
                 providers=names,
             )  # fmt: skip
 
-        session, _ = self.attempt(f"open training {providers}", opened)
+        allowed = [*(GPU_FAULTS if self.fault and providers == "webgpu" else ()), *self.limits()]
+        session, error = self.attempt(f"open training {providers}", opened, *allowed)
+        self.end_fault()
+        if error is not None:
+            self.unlimit()
+            session, _ = self.attempt("open training again", opened)
         self.held_sessions.append(made := Opened(session, accumulates, names))
         return made
 
     @rule(one=sessions)
     def release(self, one: Opened) -> None:
         self.attempt("release", one.session.release)
+        self.end_fault()
         one.is_released = True
 
-    def errors(self, one: Opened) -> tuple[type[Exception], ...]:
-        return (SessionFailed,) if one.is_released or one.is_broken else ()
+    # ── calls ──
+
+    def may_raise(self, one: Opened) -> tuple[type[Exception], ...]:
+        """What limits of memory and faults of the GPU may raise."""
+        found = [*self.limits(), *([SessionFailed] if one.may_be_broken else [])]
+        return (*found, *GPU_FAULTS, SessionFailed) if self.fault and one.providers[0] == "webgpu" else tuple(found)
+
+    def call(self, what: str, one: Opened, work: Callable[[], Any], *must: type[Exception], feeds: Any = None) -> Any:
+        """The result of a call; None if it was refused, or failed for a reason that the sequence has given. must: one
+        of these errors is right; feeds: of a step"""
+        certain = (*must, *([SessionFailed] if one.is_released or one.is_broken else []))
+        found, error = self.attempt(what, work, *certain, *self.may_raise(one))
+        self.end_fault()
+        if error is None:
+            assert not certain, f"{what} was not refused: {found!r}"
+            return found
+        if not isinstance(error, certain):
+            self.after_fault(one, feeds)
+        return None
+
+    def after_fault(self, one: Opened, feeds: Any = None) -> None:
+        """After a call that failed: the session has its weights, or refuses work until `load`. feeds: of a step"""
+        self.unlimit()
+        _, error = self.attempt("evaluate after a fault", lambda: one.session.evaluate(batch(1, 0)), SessionFailed)
+        one.is_broken, one.may_be_broken = error is not None, False
+        if one.is_broken:
+            return
+        reference, waiting = one.reference, int(one.session._numbers.waiting)
+        if one.accumulates and feeds is not None and waiting:  # the first half of a step may have been made
+            assert waiting == 1 and not reference.gradients
+            reference.gradients = [reference.gradient(feeds)]
+            reference.losses, reference.has_losses = [reference.loss(feeds)], True
+        assert waiting == len(reference.gradients), (waiting, len(reference.gradients))
+        self.compare(one)
 
     # ── steps ──
 
-    @rule(one=sessions, rows=ROWS, seed=SEEDS, is_finite=st.sampled_from([True, True, True, False]))
+    @rule(one=sessions, rows=ROWS, seed=SEEDS, is_finite=FINITE)
     def step(self, one: Opened, rows: int, seed: int, is_finite: bool) -> None:
         feeds, reference = batch(rows, seed, is_finite), one.reference
-        errors = (*self.errors(one), *([InvalidInput] if reference.gradients else []))
-        found, error = self.attempt("step", lambda: one.session.step(feeds), *errors)
-        assert (error is None) == (not errors), f"{found or error!r}"
-        if error is None:
+        must = [InvalidInput] if reference.gradients else []
+        found = self.call("step", one, lambda: one.session.step(feeds), *must, feeds=feeds)
+        if found is not None:
             close(found.loss, np.array(reference.step(feeds)))
             assert found.step == reference.steps and found.applied == is_finite, found
             self.compare(one)
 
-    @rule(one=sessions, rows=ROWS, seed=SEEDS, is_finite=st.sampled_from([True, True, True, False]))
+    @rule(one=sessions, rows=ROWS, seed=SEEDS, is_finite=FINITE)
     def accumulate(self, one: Opened, rows: int, seed: int, is_finite: bool) -> None:
         feeds = batch(rows, seed, is_finite)
-        errors = (*self.errors(one), *([] if one.accumulates else [InvalidInput]))
-        found, error = self.attempt("accumulate", lambda: one.session.accumulate(feeds), *errors)
-        assert (error is None) == (not errors), f"{found or error!r}"
-        if error is None:
+        must = [] if one.accumulates else [InvalidInput]
+        found = self.call("accumulate", one, lambda: one.session.accumulate(feeds), *must)
+        if found is not None:
             close(found.loss, np.array(one.reference.accumulate(feeds)))
             self.compare(one)
 
     @rule(one=sessions, is_sum=st.booleans())
     def apply(self, one: Opened, is_sum: bool) -> None:
         reference = one.reference
-        errors = (*self.errors(one), *([] if reference.gradients else [InvalidInput]))
-        found, error = self.attempt("apply", lambda: one.session.apply(sum=is_sum), *errors)
-        assert (error is None) == (not errors), f"{found or error!r}"
-        if error is None:
+        must = [] if reference.gradients else [InvalidInput]
+        found = self.call("apply", one, lambda: one.session.apply(sum=is_sum), *must)
+        if found is not None:
             close(found.loss, np.array(np.mean(reference.losses) if reference.has_losses else np.nan))
             reference.apply(is_sum)
             assert found.step == reference.steps
@@ -207,7 +250,9 @@ class TrainingMachine(Machine):
     def at_once(self, one: Opened, seeds: list[int], does: str) -> None:
         """Threads make steps, or add gradients. Some order of them gives the result."""
         reference = one.reference
-        if self.errors(one) or does == "step" and reference.gradients or does == "accumulate" and not one.accumulates:
+        if one.is_released or one.is_broken or self.may_raise(one):
+            return
+        if reference.gradients if does == "step" else not one.accumulates:
             return
         feeds = [batch(2, seed) for seed in seeds]
         act = getattr(one.session, does)
@@ -221,15 +266,45 @@ class TrainingMachine(Machine):
             close(found[n].loss, np.array(getattr(reference, does)(feeds[n])))
         self.compare(one)
 
+    @rule(one=sessions, seed=SEEDS, beside=st.sampled_from(["set_weights", "state", "load", "evaluate", "trim"]))
+    def beside_a_step(self, one: Opened, seed: int, beside: str) -> None:
+        """A step, while another thread calls the session: one is before the other."""
+        if one.is_released or one.is_broken or one.reference.gradients or self.may_raise(one):
+            return
+        feeds, session, before = batch(5, seed), one.session, copy.deepcopy(one.reference)
+        new = np.random.default_rng(seed).standard_normal(SHAPES["w2"]).astype(np.float32)
+        saved = session.state()
+        acts: dict[str, Callable[[], Any]] = {
+            "set_weights": lambda: session.set_weights({"w2": new}), "state": session.state,
+            "load": lambda: session.load(saved), "evaluate": lambda: session.evaluate(feeds), "trim": session.trim,
+        }  # fmt: skip
+        found, _ = self.attempt(f"step and {beside}", lambda: together([lambda: session.step(feeds), acts[beside]]))
+        assert not [x for x in found if isinstance(x, Exception)], found
+        changed, stepped = copy.deepcopy(before), copy.deepcopy(before)
+        if beside == "set_weights":
+            changed.weights["w2"] = new.astype(np.float64)
+        is_second = abs(found[0].loss - changed.loss(feeds)) < abs(found[0].loss - before.loss(feeds))
+        loss = stepped.step(feeds)
+        if beside == "set_weights" and is_second:
+            loss, stepped = changed.step(feeds), changed
+        elif beside == "set_weights":
+            stepped.weights["w2"] = new.astype(np.float64)
+        close(found[0].loss, np.array(loss))
+        if beside == "evaluate":
+            losses = (before.loss(feeds), stepped.loss(feeds))
+            close(found[1]["loss"], np.array(min(losses, key=lambda x: abs(x - found[1]["loss"]))))
+        if beside == "load" and session._numbers.step == before.steps:
+            stepped, before.has_losses = before, False
+        one.reference = stepped
+        self.compare(one)
+
     @rule(one=sessions, rows=ROWS, seed=SEEDS, what=st.sampled_from(["loss", "output", "both"]))
     def evaluate(self, one: Opened, rows: int, seed: int, what: str) -> None:
         feeds = batch(rows, seed)
         given = feeds if what != "output" else {"x": feeds["x"]}
         names = None if what == "loss" else ["y"]
-        errors = self.errors(one)
-        found, error = self.attempt("evaluate", lambda: one.session.evaluate(given, names), *errors)
-        assert (error is None) == (not errors), f"{found or error!r}"
-        if error is None:
+        found = self.call("evaluate", one, lambda: one.session.evaluate(given, names))
+        if found is not None:
             if what != "output":
                 close(found["loss"], np.array(one.reference.loss(feeds)))
             if what != "loss":
@@ -239,26 +314,21 @@ class TrainingMachine(Machine):
     def stop(self, one: Opened, seconds: float, seed: int) -> None:
         """A step that is stopped changes nothing; the whole of it was made; or work is refused until `load`."""
         feeds, reference = batch(33, seed), one.reference
-        if reference.gradients:
+        if reference.gradients or one.is_broken or one.is_released:
             return
+        self.end_fault()
         options = stopped() if seconds == 0 else stopping_after(seconds)
-        errors = self.errors(one) or (Terminated,)
+        errors = (Terminated, *self.may_raise(one))
         found, error = self.attempt("stop", lambda: one.session.step(feeds, run_options=options), *errors)
         if error is None:
-            assert seconds > 0 and not self.errors(one)
+            assert seconds > 0
             close(found.loss, np.array(reference.step(feeds)))
-        elif not self.errors(one):
-            _, refusal = self.attempt("evaluate after a stop", lambda: one.session.evaluate(feeds), SessionFailed)
-            assert refusal is None or seconds > 0, "a step that did not begin has changed weights"
-            one.is_broken = refusal is not None
-            if one.accumulates and not one.is_broken:  # the first half may have been made
-                one.reference.gradients = [reference.gradient(feeds)] * self.waiting(one)
-                one.reference.losses, one.reference.has_losses = [reference.loss(feeds)], True
+        else:
+            may_be_broken = one.may_be_broken
+            self.after_fault(one, feeds)
+            assert not one.is_broken or seconds > 0 or may_be_broken, "a step that did not begin has changed weights"
 
-    def waiting(self, one: Opened) -> int:
-        return int(one.session._numbers.waiting)
-
-    @rule(one=sessions, kind=st.sampled_from(["missing", "type", "rows", "name", "rate"]))
+    @rule(one=sessions, kind=st.sampled_from(["missing", "type", "rows", "name", "own name", "rate"]))
     def wrong(self, one: Opened, kind: str) -> None:
         feeds: dict[str, Any] = {**batch(3, 0)}
         rate = None
@@ -268,58 +338,63 @@ class TrainingMachine(Machine):
             feeds["x"] = feeds["x"].astype(np.int32)
         elif kind == "rows":
             feeds["target"] = feeds["target"][1:]
-        elif kind == "name":
-            feeds["z"] = feeds["x"]
+        elif kind in ("name", "own name"):
+            feeds["z" if kind == "name" else "training:numbers"] = feeds["x"]
         else:
             rate = -1.0
-        errors = (InvalidInput, ShapeError, *self.errors(one))
-        self.refused(f"wrong {kind}", lambda: one.session.step(feeds, rate=rate), *errors)
-        if not self.errors(one):
-            self.compare(one)
+        errors = (InvalidInput, ShapeError, *([SessionFailed] if one.is_released or one.is_broken else []))
+        self.refused(f"wrong {kind}", lambda: one.session.step(feeds, rate=rate), *errors, *self.may_raise(one))
+        self.end_fault()
+        self.compare(one)
 
     # ── weights ──
 
     def compare(self, one: Opened) -> None:
-        for name, x in one.session.weights().items():
+        if one.is_released or one.is_broken:
+            return
+        values, error = self.attempt("weights", one.session.weights, *self.may_raise(one))
+        if error is not None:
+            one.is_broken = isinstance(error, SessionFailed)
+            return
+        for name, x in values.items():
             close(x, one.reference.weights[name])
 
     @rule(target=checkpoints, one=sessions)
     def save(self, one: Opened) -> Any:
-        errors = self.errors(one)
-        data, error = self.attempt("save", one.session.state, *errors)
-        assert (error is None) == (not errors), f"{error!r}"
+        data = self.call("save", one, one.session.state)
         return Checkpoint(data or b"", copy.deepcopy(one.reference))
 
     @rule(one=sessions, checkpoint=checkpoints)
     def load(self, one: Opened, checkpoint: Checkpoint) -> None:
         if not checkpoint.data:
             return
-        errors = (SessionFailed,) if one.is_released else ()
         waits = bool(checkpoint.reference.gradients) and not one.accumulates
+        errors = [*([SessionFailed] if one.is_released else []), *self.may_raise(one)]
         _, error = self.attempt("load", lambda: one.session.load(checkpoint.data), *errors)
         if error is None:
-            one.is_broken = False
+            one.is_broken = one.may_be_broken = False
             one.reference = copy.deepcopy(checkpoint.reference)
             one.reference.has_losses = False
             if waits:
                 one.reference.gradients = []
             self.compare(one)
+        elif not one.is_released:
+            one.is_broken = True
+        self.end_fault()
 
     @rule(one=sessions, seed=SEEDS)
     def set_weights(self, one: Opened, seed: int) -> None:
         new = np.random.default_rng(seed).standard_normal(SHAPES["w2"]).astype(np.float32)
-        errors = self.errors(one)
-        _, error = self.attempt("set_weights", lambda: one.session.set_weights({"w2": new}), *errors)
-        if error is None:
+        steps = one.reference.steps
+        if self.call("set_weights", one, lambda: (one.session.set_weights({"w2": new}), steps)) is not None:
             one.reference.weights["w2"] = new.astype(np.float64)
             self.compare(one)
 
     @rule(one=sessions, seed=SEEDS)
     def export(self, one: Opened, seed: int) -> None:
-        errors = self.errors(one)
-        data, error = self.attempt("export", one.session.export, *errors)
-        assert (error is None) == (not errors), f"{error!r}"
-        if error is None:
+        data = self.call("export", one, one.session.export)
+        if data is not None:
+            self.unlimit()
             x = batch(3, seed)["x"]
             session = InferenceSession(data)
             close(session.run(None, {"x": x})[0], one.reference.outputs(x))
@@ -327,6 +402,5 @@ class TrainingMachine(Machine):
 
     @rule(one=sessions)
     def trim(self, one: Opened) -> None:
-        _, error = self.attempt("trim", one.session.trim, *self.errors(one))
-        if error is None and not self.errors(one):
-            self.compare(one)
+        self.call("trim", one, lambda: (one.session.trim(),))
+        self.compare(one)

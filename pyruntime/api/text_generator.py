@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
+from threading import RLock
 from typing import Any
 
 from pyruntime.api.decoder import Arrays, Decoder
@@ -85,6 +86,7 @@ class TextGenerator:
         _check("draft_tokens", draft_tokens, True, least=1)
         self.tokenizer = _tokenizer(tokenizer)
         self._texts: list[Text] = []  # of the newest call
+        self._turn = RLock()  # whose owner runs the model, or changes what its caches hold
         self._is_running = False
         self.draft_tokens = draft_tokens if draft is not None else 0
         self.stop_tokens = list(_special(self.tokenizer) if stop_tokens is None else stop_tokens)
@@ -112,9 +114,10 @@ class TextGenerator:
             or not len(prompt)
             or isinstance(prompt[0], Integral)
         ):
-            for _ in self.stream(prompt, **settings):  # type: ignore[arg-type]
+            read = self._read(settings, [prompt])  # type: ignore[list-item]
+            for _ in self._pieces(read):
                 pass
-            return self.last
+            return _generated(read.texts[0])
         return self._together(self._read(settings, prompt))  # type: ignore[arg-type]
 
     def stream(self, prompt: Prompt, **settings: Any) -> Iterator[str]:
@@ -132,11 +135,12 @@ class TextGenerator:
 
     def reset(self) -> None:
         """Forget the tokens of earlier calls, and free their caches."""
-        for decoder in self._decoders():
-            decoder.restart()
+        with self._turn:
+            for decoder in self._decoders():
+                decoder.restart()
 
     def release(self) -> None:
-        """Free the sessions."""
+        """Free the sessions, once no other thread runs the model."""
         self.reset()
         for decoder in self._decoders():
             decoder.session.release()
@@ -174,13 +178,14 @@ class TextGenerator:
         """The pieces of one text."""
         (text,), how = settings.texts, settings.how
         writer = Writer(text, settings.numbers, settings.most, self.draft_tokens)
-        self._texts = [text]
-        text.reused = self._model.kept(text.prompt, 1)
+        with self._running():
+            self._texts = settings.texts
+            text.reused = self._model.kept(text.prompt, 1)
         while request := writer.request(self._model.shrinks):
-            if self._texts != [text]:
-                raise InvalidInput(OVERTAKEN, hint=BUSY_HINT)
             decoder = self._draft if request.of_draft and self._draft is not None else self._model
             with self._running():
+                if self._texts is not settings.texts:
+                    raise InvalidInput(OVERTAKEN, hint=BUSY_HINT)
                 found = decoder.sample(request, how)
             for token in writer.accepted(request, found):
                 if piece := text.add(token):
@@ -192,23 +197,27 @@ class TextGenerator:
 
     def _together(self, settings: _Settings) -> list[Generated]:
         """Several texts. The draft is not used."""
-        self._texts = texts = settings.texts
+        texts = settings.texts
         if refused := not_together(self._model.layout, [text.prompt for text in texts]):
             raise InvalidInput(refused, hint="generate one prompt after the other")
         writer = JointWriter(self._model.layout, texts, settings.how, settings.numbers, settings.most)
-        try:
-            with self._running():
+        with self._running():
+            self._texts = texts
+            try:
                 self._model.start(len(texts))
                 while feeds := writer.feeds():
                     writer.take(self._model.run(feeds))
-        finally:
-            self._model.restart()
+            finally:
+                self._model.restart()
         for text in texts:
             text.end()
         return [_generated(text) for text in texts]
 
     @contextmanager
     def _running(self) -> Iterator[None]:
+        """Errors: InvalidInput while another thread runs the model, or this one in a listener for events"""
+        if self._is_running or not self._turn.acquire(blocking=False):
+            raise InvalidInput(BUSY, hint=BUSY_HINT)
         self._is_running = True
         try:
             yield
@@ -217,6 +226,7 @@ class TextGenerator:
             raise
         finally:
             self._is_running = False
+            self._turn.release()
 
     def _text(self, stop: str | Sequence[str], prompt: list[int]) -> Text:
         stops = [stop] if isinstance(stop, str) else stop or ()

@@ -157,6 +157,7 @@ def go_on_from(
             raise InvalidInput(f'the checkpoint says loss_scale "{metadata["loss_scale"]}"', hint="it is damaged")
         numbers.loss_scale = scale
     numbers.step, numbers.batch, numbers.waiting, numbers.good_batches = counts
+    numbers.counted = 0  # the gradients that wait now are not of the batches whose losses are known
 
 
 def _count(metadata: Mapping[str, str], key: str) -> int:

@@ -78,8 +78,6 @@ class TrainingSteps:
         self.targets = targets
         self.outputs = outputs
         self.step_outputs = step_outputs
-        self.losses = 0.0  # the sum of those of the batches that wait, and their number
-        self.counted = 0
 
     # ── before a run ──
 
@@ -126,19 +124,21 @@ class TrainingSteps:
         loss, norm = values[0], values[2]
         is_good = values[1] > 0
         if run.does == UPDATE:
-            is_known = self.counted > 0 and self.counted == self.numbers.waiting
-            loss = self.losses / self.counted if is_known else inf - inf  # a checkpoint has no losses
-            self.numbers.waiting = 0
+            numbers = self.numbers
+            is_known = numbers.counted > 0 and numbers.counted == numbers.waiting
+            loss = numbers.losses / numbers.counted if is_known else inf - inf
+            numbers.waiting = 0
             return self._after_step(run, loss if run.loss is None else run.loss, norm, is_good, False)
         self.numbers.batch += 1
         may_help = self.numbers.adapts(is_finite(loss), is_good)
         if run.does == STEP:
             return self._after_step(run, loss, norm, is_good, may_help)
         if is_good and run.does == ADD:
-            is_first = self.numbers.waiting == 0
-            self.losses = loss if is_first else self.losses + loss
-            self.counted = 1 if is_first else self.counted + 1
-            self.numbers.waiting += 1
+            numbers = self.numbers
+            is_first = numbers.waiting == 0
+            numbers.losses = loss if is_first else numbers.losses + loss
+            numbers.counted = 1 if is_first else numbers.counted + 1
+            numbers.waiting += 1
         warning = "" if is_good or may_help else self._warning(is_finite(loss))
         result = StepResult(loss, norm, run.used_rate, self.numbers.step, False)
         following = None

@@ -51,7 +51,7 @@ export class Batcher {
   /** @param {Feeds} feeds @param {{ signal?: AbortSignal | null, adapters?: Adapters | null } | null} [options] @returns {Promise<Record<string, Tensor>>} */
   async run(feeds, options) {
     /** @type {{ signal?: AbortSignal, adapters?: Adapters }} */
-    const none = {};
+    const none = { signal: undefined, adapters: undefined };
     const { signal, adapters: given } = optionsFor(options, none, 'run', this.parts.InvalidInput);
     const adapters = given ? structuredClone(given) : undefined; // the caller may change it
     const { SessionFailed, InvalidInput } = this.parts;

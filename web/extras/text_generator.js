@@ -28,7 +28,7 @@ export class TextGenerator {
     this.parts = partsOf(session);
     const { InvalidInput } = this.parts;
     /** @type {Options & { draftTokens: number }} */
-    const defaults = { draftTokens: 4 };
+    const defaults = { tokenizer: undefined, draft: undefined, draftTokens: 4, inputs: undefined, adapters: undefined, stopTokens: undefined };
     const { tokenizer, draft, draftTokens, inputs, adapters, stopTokens } = optionsFor(options, defaults, 'TextGenerator', InvalidInput);
     if (tokenizer && !(/** @type {unknown} */ (tokenizer.encode) && /** @type {unknown} */ (tokenizer.decode))) {
       throw new InvalidInput(`the tokenizer is ${typeof tokenizer === 'string' ? `'${tokenizer}'` : 'another object'}`, { hint: 'an object with encode(text) and decode(tokens)' });
@@ -129,7 +129,7 @@ export class TextGenerator {
   read(settings, prompts) {
     const { InvalidInput } = this.parts;
     /** @type {Settings & { maxTokens: number, stop: string | readonly string[] }} */
-    const defaults = { maxTokens: 256, stop: [] };
+    const defaults = { maxTokens: 256, stop: [], seed: undefined, signal: undefined, ...new Sampling() };
     const { maxTokens, seed, stop, signal, ...sampling } = optionsFor(settings, defaults, 'generate', InvalidInput);
     if (this.isRunning) throw new InvalidInput(BUSY, { hint: BUSY_HINT });
     this.check('maxTokens', maxTokens, true);
@@ -139,19 +139,11 @@ export class TextGenerator {
     return { texts: begun.map((tokens) => this.text(stop, tokens)), how: this.sampling(sampling), numbers, most: maxTokens, signal };
   }
 
-  /** @param {Record<string, unknown>} given @returns {Sampling} */
+  /** @param {Record<string, unknown>} given all settings of sampling @returns {Sampling} */
   sampling(given) {
-    const { InvalidInput } = this.parts;
-    const how = new Sampling();
-    for (const [name, value] of Object.entries(given)) {
-      if (!(name in how)) {
-        const hint = `there are ${['maxTokens', 'stop', 'seed', 'signal', ...Object.keys(how)].join(', ')}`;
-        throw new InvalidInput(`the setting "${name}" does not exist`, { hint });
-      }
-      this.check(name, value, name === 'topK');
-    }
-    Object.assign(how, given);
-    if (how.repetitionPenalty === 0) throw new InvalidInput('repetitionPenalty is 0', { hint: '1 changes nothing, 1.1 avoids repetition' });
+    const how = Object.assign(new Sampling(), given);
+    for (const [name, value] of Object.entries(given)) this.check(name, value, name === 'topK');
+    if (how.repetitionPenalty === 0) throw new this.parts.InvalidInput('repetitionPenalty is 0', { hint: '1 changes nothing, 1.1 avoids repetition' });
     return how;
   }
 

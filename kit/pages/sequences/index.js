@@ -22,6 +22,10 @@ const faults = {
 const waiting = {
   settle: { draw: fc.constant({}), run: (world) => world.settle() },
   pause: { draw: fc.record({ milliseconds: fc.nat(8) }), run: (_, { milliseconds }) => new Promise((resolve) => { setTimeout(resolve, milliseconds); }) },
+  limit: {
+    draw: fc.record({ linear: fc.constantFrom(undefined, undefined, 2 ** 18, 2 ** 21), gpu: fc.constantFrom(undefined, undefined, 2 ** 18) }),
+    run: (world, { linear, gpu }) => world.limit(linear, gpu),
+  },
   /** Ends the worker, and with it all sessions. */
   shutdown: {
     draw: fc.constant({}),

@@ -115,6 +115,7 @@ const WRONG = {
   'null feeds': (session) => session.run(null),
   'no feeds': (session) => session.run(),
   'a number': (session) => session.run(5),
+  'a name of the engine': (session, { x }) => session.run({ x, 'adapters:A': x }),
   'another name': (session, { x }) => session.run({ z: x }),
   'another type': (session, { x }, { Tensor }) => session.run({ x: new Tensor('int32', new Int32Array(x.size), x.dims) }),
   'other dims': (session, { x }, { Tensor }) => session.run({ x: new Tensor('float32', new Float32Array(7), [1, 7]) }),

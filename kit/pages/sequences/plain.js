@@ -72,8 +72,8 @@ export function written(decoder, prompt, count) {
 /** A linear layer that learns by gradient descent from squared errors. Weights w (inner, columns) and b (columns,). */
 export class Learner {
   step = 0;
-  /** Sums of gradients that wait, their number, and the sum of their losses. */
-  waiting = { w: null, b: null, count: 0 };
+  /** Sums of gradients that wait, their number, and the sum of their losses, NaN after `load`. */
+  waiting = { w: null, b: null, count: 0, losses: 0 };
 
   constructor(w, b, rate) {
     Object.assign(this, { w: Float64Array.from(w), b: Float64Array.from(b), rate });
@@ -82,6 +82,13 @@ export class Learner {
   copy() {
     const found = new Learner(this.w, this.b, this.rate);
     return Object.assign(found, { step: this.step, waiting: { ...this.waiting } });
+  }
+
+  /** After a checkpoint was loaded, which has no losses. */
+  loaded() {
+    const found = this.copy();
+    if (found.waiting.count) found.waiting.losses = NaN;
+    return found;
   }
 
   outputs(x, rows) {
@@ -111,7 +118,8 @@ export class Learner {
     const { w, b } = this.gradients(x, target, rows);
     const { waiting } = this;
     const add = (one, two) => (one ? one.map((v, i) => v + two[i]) : two);
-    this.waiting = { w: add(waiting.w, w), b: add(waiting.b, b), count: waiting.count + 1 };
+    const losses = waiting.losses + this.loss(x, target, rows);
+    this.waiting = { w: add(waiting.w, w), b: add(waiting.b, b), count: waiting.count + 1, losses };
   }
 
   /** A step with the mean of the gradients that wait, or with their sum. */
@@ -120,7 +128,7 @@ export class Learner {
     const rate = this.rate / (isSum ? 1 : count);
     this.w = this.w.map((v, i) => v - rate * w[i]);
     this.b = this.b.map((v, i) => v - rate * b[i]);
-    this.waiting = { w: null, b: null, count: 0 };
+    this.waiting = { w: null, b: null, count: 0, losses: 0 };
     this.step++;
   }
 }

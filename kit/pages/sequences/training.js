@@ -99,6 +99,8 @@ const apply = {
   async run(world, { at: n, sum, isAwaited: awaited }) {
     const entry = world.pick('training', n);
     const act = (learner, found) => {
+      const { losses, count } = learner.waiting;
+      checkNumbers('loss', [found.loss], [losses / count], NEAR);
       learner.apply(Boolean(sum));
       checkNumbers('step', [found.step], [learner.step]);
     };
@@ -108,18 +110,19 @@ const apply = {
 };
 
 const evaluate = {
-  draw: fc.record({ at, rows: fc.constantFrom(1, 3), seed, how: fc.constantFrom('loss', 'outputs', 'no target', 'wrong'), isAwaited }),
+  draw: fc.record({ at, rows: fc.constantFrom(1, 3), seed, how: fc.constantFrom('loss', 'outputs', 'no target', 'wrong', 'own name'), isAwaited }),
   check: (world) => world.has('training'),
   async run(world, { at: n, rows, seed: numbered, how, isAwaited: awaited }) {
     const entry = world.pick('training', n);
     const { x, target, feeds } = batchOf(world, rows, numbered);
     if (how === 'no target') delete feeds.target;
     if (how === 'wrong') delete feeds.x;
+    if (how === 'own name') feeds['training:numbers'] = feeds.x;
     const act = (learner, { loss, y }) => {
       if (how !== 'no target') checkNumbers('loss', [loss], [learner.loss(x, target, rows)], NEAR);
       if (how !== 'loss') checkNumbers('y', y.data, learner.outputs(x, rows), NEAR);
     };
-    const must = () => (how === 'wrong' ? 'InvalidInput' : '');
+    const must = () => (['wrong', 'own name'].includes(how) ? 'InvalidInput' : '');
     await world.call(`evaluate ${how}`, entry, () => entry.object.evaluate(feeds, how === 'outputs' ? ['y'] : null, null), learned(entry, act, { must }), awaited);
   },
 };
@@ -147,9 +150,12 @@ const load = {
     const entry = world.pick('training', n);
     const { checkpoints } = entry;
     const checkpoint = checkpoints.length ? checkpoints[from % checkpoints.length] : null;
-    const act = () => { entry.learner = checkpoint.learner.copy(); };
+    const act = () => { entry.learner = checkpoint.learner.loaded(); };
     const must = () => (checkpoint ? '' : 'InvalidInput');
-    await world.call('load', entry, () => entry.object.load(checkpoint?.file ?? null), learned(entry, act, { must }), awaited);
+    const file = checkpoint?.file.slice() ?? null;
+    await world.call('load', entry, () => entry.object.load(file), learned(entry, act, { must }), false);
+    file?.fill(99);
+    if (awaited) await world.settle();
   },
 };
 

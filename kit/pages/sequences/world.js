@@ -51,6 +51,7 @@ export class World {
   /** Numbers of problems that the page or the worker has reported. */
   problems = [];
   fault = '';
+  isLimited = false;
 
   constructor(tools) {
     Object.assign(this, tools);
@@ -100,7 +101,7 @@ export class World {
   }
 
   isExcused(entry, error) {
-    return Boolean(entry) && (entry.excuses.has(error) || entry.isReleased && error === 'SessionFailed');
+    return Boolean(entry) && (this.isLimited && error === 'OutOfMemory' || entry.excuses.has(error) || entry.isReleased && error === 'SessionFailed');
   }
 
   // ── faults ──
@@ -121,12 +122,20 @@ export class World {
     await this.faults.heal();
   }
 
+  /** Limits the memory of all sessions together. @param {number | undefined} linear @param {number | undefined} gpu bytes */
+  async limit(linear, gpu) {
+    await this.settle();
+    Object.assign(this.ort.env, { memoryLimit: linear, gpuMemoryLimit: gpu });
+    this.isLimited = Boolean(linear || gpu);
+  }
+
   // ── the end ──
 
   /** Settles what is under way and releases all. */
   async end() {
     await this.settle();
     await this.heal();
+    await this.limit();
     for (const { entry, value, isDisposed } of this.tensors.splice(0)) if (!entry.isReleased && !isDisposed) value.dispose();
     for (const { object, isReleased } of this.entries.splice(0)) if (!isReleased) await object.release?.();
     if (this.problems.length) throw new Error(`problems: ${this.problems.splice(0).join('; ')}`);
@@ -135,6 +144,7 @@ export class World {
   /** After a failure: ends the worker, whatever it does. */
   async abandon() {
     this.doing += ', then a new worker';
+    Object.assign(this.ort.env, { memoryLimit: undefined, gpuMemoryLimit: undefined });
     this.ort.shutdown();
     await this.faults.install();
     await this.faults.heal();
@@ -155,6 +165,7 @@ export async function inTime(promise, seconds, world) {
 
 /** Throws unless the numbers are near: the nets compute with integers, so only training rounds. */
 export function checkNumbers(what, found, right, tolerance = 0) {
-  const isNear = found.length === right.length && right.every((v, i) => Math.abs(Number(found[i]) - v) <= tolerance * (1 + Math.abs(v)));
+  const isSame = (one, v) => Math.abs(one - v) <= tolerance * (1 + Math.abs(v)) || Number.isNaN(one) && Number.isNaN(v);
+  const isNear = found.length === right.length && right.every((v, i) => isSame(Number(found[i]), v));
   if (!isNear) throw new Error(`${what} is [${Array.from(found).slice(0, 12)}], not [${Array.from(right).slice(0, 12)}]`);
 }

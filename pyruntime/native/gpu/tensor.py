@@ -90,6 +90,8 @@ class GpuTensor:
             raise InvalidInput("this GPU tensor was disposed")
         if memory.device.lost:
             raise DeviceLost("this GPU tensor is gone with its device", hint="keep a copy with get_data()")
+        if device is not None and device.lost:
+            raise DeviceLost("the GPU device is lost")
         if device not in (None, memory.device):
             raise InvalidInput("this GPU tensor is on another device", hint="feed get_data()")
         if self._is_lost:

@@ -466,6 +466,7 @@ class Session:
         """Free all memory. Later work is refused with SessionFailed."""
 
         def work() -> None:
+            self.programs.state_values.forget()
             self.programs.forget_others([])
             self.programs.forget()  # so that later work prepares, which a released session refuses
             self._states.enter(SessionState.RELEASED)

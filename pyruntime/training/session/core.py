@@ -256,7 +256,6 @@ class TrainingCore:
         values = {name: self._arrays.cast(tensors[name], w.dtype) for name, w in fitting.items()}
         with self._turn:
             go_on_from(metadata, self._numbers, self._recipe.optimizer, number_of)
-            self._steps.counted = 0  # the gradients that wait now are not of the batches whose losses are known
             weights = self._training.graph.weights
             values |= {n: stored_weight(weights[n]) for n in self._training.statistics if n not in values}
             if not any(name.startswith(START) for name in values):
@@ -273,7 +272,8 @@ class TrainingCore:
         for name, t in values.items():
             self._trained.check(name, list(t.shape))
         new = {name: self._arrays.cast(t, self._trained.named(name).dtype) for name, t in values.items()}
-        self._update(new | self._anchors(new))
+        with self._turn:
+            self._update(new | self._anchors(new))
 
     def _anchors(self, values: Mapping[str, Stored]) -> dict[str, Stored]:
         return {START + name: values[name] for name in self._trained.anchors([*values])}

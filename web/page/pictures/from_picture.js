@@ -4,7 +4,7 @@ import { InvalidInput } from '../../common/errors.js';
 import { TEXTURE } from '../../gpu/flags.js';
 import { onGpu } from '../tensors/gpu_tensors.js';
 import { pipelineOf, stateOf, submitChecked } from './gpu_state.js';
-import { channelsOf, conversion, dimsOf, PER_WORD, whole } from './picture_options.js';
+import { channelsOf, checkNames, conversion, dimsOf, PER_WORD, whole } from './picture_options.js';
 import { fromPictureShader, parameters, ROW, WIDTH } from './shaders.js';
 
 /** @import { Gpu } from '../../gpu/device.js' */
@@ -27,6 +27,7 @@ const kindOf = (value) => Object.prototype.toString.call(value).slice(8, -1);
 
 /** @param {Gpu} gpu @param {Picture} source @param {PictureOptions} options */
 export async function fromPicture(gpu, source, options) {
+  checkNames(options, 'the conversion of a picture');
   const how = conversion(options, options.dataType ?? 'float32', options.tensorFormat ?? 'RGB');
   const kind = kindOf(source);
   if (kind === 'GPUTexture') return fromTexture(gpu, /** @type {GPUTexture} */ (source), options, how);

@@ -1,6 +1,7 @@
 // The options of conversions between pictures and tensors: those of onnxruntime's Tensor.fromImage and toImageData, and some more.
 
 import { InvalidInput } from '../../common/errors.js';
+import { warnOnce } from '../../common/log.js';
 
 /**
  * What a shader is made for, and the numbers that it is given, for red, green, blue and alpha. order: which of these each channel of the
@@ -15,6 +16,14 @@ import { InvalidInput } from '../../common/errors.js';
  *   resizedWidth?: unknown, resizedHeight?: unknown, texture?: GPUTexture,
  *   canvas?: HTMLCanvasElement | OffscreenCanvas }} PictureOptions
  */
+
+const NAMES = ['device', 'location', 'dataType', 'tensorFormat', 'format', 'tensorLayout', 'norm', 'crop', 'width', 'height', 'resizedWidth',
+  'resizedHeight', 'texture', 'canvas'];
+
+/** Warns of options that do not exist. @param {object} options @param {string} call its name */
+export function checkNames(options, call) {
+  for (const name of Object.keys(options)) if (!NAMES.includes(name)) warnOnce(`${call} has no option "${name}", it has no effect`);
+}
 
 /** Channels of tensors by format. @type {Record<string, number[]>} */
 const ORDERS = { RGB: [0, 1, 2], RGBA: [0, 1, 2, 3], BGR: [2, 1, 0], RBG: [0, 2, 1], GRAY: [] };

@@ -3,7 +3,7 @@
 import { InvalidInput } from '../../common/errors.js';
 import { TEXTURE, USAGE } from '../../gpu/flags.js';
 import { pipelineOf, stateOf, submitChecked } from './gpu_state.js';
-import { channelsOf, conversion } from './picture_options.js';
+import { channelsOf, checkNames, conversion } from './picture_options.js';
 import { parameters, toTextureShader } from './shaders.js';
 
 /** @import { Tensor } from 'onnxruntime-common' */
@@ -14,6 +14,7 @@ const FORMATS = { 1: 'GRAY', 3: 'RGB', 4: 'RGBA' };
 
 /** @param {Gpu} gpu @param {Tensor} tensor @param {import('./picture_options.js').PictureOptions} options @returns {Promise<GPUTexture>} */
 export async function toTexture(gpu, tensor, options) {
+  checkNames(options, 'toTexture');
   const { device } = gpu;
   const [how, size] = described(tensor, options);
   const isMultiplied = Boolean(options.canvas) && how.order.length === 4;

@@ -4,6 +4,7 @@ import { readAdapter } from './adapter_file.js';
 import { checkInfo, placesIn } from './adapter_places.js';
 import { Adapters, RANK } from './adapters.js';
 import { InvalidInput } from '../../common/errors.js';
+import { checkGiven } from './values.js';
 
 /** @import { Handler } from '../sessions/handler.js' */
 /** @import { Adapter } from './adapter_file.js' */
@@ -78,7 +79,7 @@ function adapted(parts, handler, adapters) {
   const added = (/** @type {Active | undefined} */ names) => Object.fromEntries(Object.entries(adapters.feeds(names)).map(([name, fed]) => [name, toTensor(fed)]));
   const checked = handler.checked.bind(handler);
   handler.checked = (feeds, names, wanted = active) => (
-    checked(typeof feeds === 'object' && feeds && !(feeds instanceof Tensor) ? { ...added(wanted), ...feeds } : feeds, names));
+    checked(typeof feeds === 'object' && feeds && !(feeds instanceof Tensor) ? { ...added(wanted), ...checkGiven(feeds) } : feeds, names));
   const prepare = handler.prepare.bind(handler);
   handler.prepare = (/** @type {any} */ options) => prepare(options?.dims ? { ...options, dims: { [RANK]: adapters.rank, ...options.dims } } : options);
   session.run = async (/** @type {any} */ feeds, /** @type {any} */ fetches, /** @type {any} */ options) => {

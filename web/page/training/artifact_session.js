@@ -68,7 +68,7 @@ class ArtifactSession extends TrainingSession {
    * @returns {Promise<Record<string, any>>}
    */
   async runTrainStep(feeds, fetches, options) {
-    const { names, settings } = this.wanted(fetches, options);
+    const { names, settings } = this.wanted(fetches, options, 'runTrainStep');
     const batch = this.copied(feeds);
     return this.inTurn(async () => {
       const { loss } = await this.perform(this.steps.accumulate(), batch, settings.signal);
@@ -97,18 +97,19 @@ class ArtifactSession extends TrainingSession {
 
   /** The outputs of the training model, with operators as in inference. @param {Feeds} feeds @param {any} [fetches] @param {{ signal?: AbortSignal }} [options] */
   async runEvalStep(feeds, fetches, options) {
-    const { names, settings } = this.wanted(fetches, options);
+    const { names, settings } = this.wanted(fetches, options, 'runEvalStep');
     return this.evaluate(feeds, names, settings);
   }
 
-  /** @param {any} fetches @param {{ signal?: AbortSignal } | undefined} options */
-  wanted(fetches, options) {
+  /** @param {any} fetches @param {{ signal?: AbortSignal } | undefined} options @param {string} call its name */
+  wanted(fetches, options, call) {
     const { outputs } = this.about;
     const given = Array.isArray(fetches) ? fetches : Object.keys(fetches ?? {});
     const isOptions = !Array.isArray(fetches) && !given.some((name) => outputs.includes(name));
     const unknown = isOptions ? undefined : given.find((name) => !outputs.includes(name));
     if (unknown !== undefined) throw new InvalidInput(`output "${unknown}" does not exist`, { hint: `outputs are ${outputs.join(', ')}` });
-    return { names: isOptions ? outputs : given, settings: options ?? (isOptions ? fetches : undefined) ?? {} };
+    const { signal } = optionsOf(options ?? (isOptions ? fetches : null), { signal: null }, call);
+    return { names: isOptions ? outputs : given, settings: { signal } };
   }
 
   /** @param {number} rate of learning; onnxruntime-web has no such call, and 0.001 */

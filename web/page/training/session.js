@@ -5,7 +5,7 @@ import { warn } from '../../common/log.js';
 import { differingDims } from '../../common/dim_names.js';
 import { optionsOf } from '../../common/records.js';
 import { APPLY, LOSS, NUMBERS, RESULT, TrainingSteps } from '../../runtime/training_steps.js';
-import { fitted } from './values.js';
+import { checkGiven, fitted } from './values.js';
 import { REFUSED, TRAINING_OPTIONS } from './training_options.js';
 import { SessionWeights } from './session_weights.js';
 
@@ -105,7 +105,7 @@ export class TrainingSession extends SessionWeights {
   /** Feeds that the caller cannot change while a call waits for its turn. @param {Feeds} feeds @returns {Feeds} */
   copied(feeds) {
     if (typeof feeds !== 'object' || feeds === null) throw new InvalidInput('feeds must be an object of tensors by name');
-    return this.parts.snapshot(feeds);
+    return this.parts.snapshot(checkGiven(feeds));
   }
 
   /** @param {StepRun} run @param {Feeds} feeds @returns {Feeds} */

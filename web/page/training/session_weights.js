@@ -93,10 +93,10 @@ export class SessionWeights {
 
   /** Goes on from a checkpoint. @param {Uint8Array | ArrayBuffer} file */
   async load(file) {
+    const isBytes = ArrayBuffer.isView(file) || /** @type {ArrayBuffer | null | undefined} */ (file)?.byteLength !== undefined;
+    if (!isBytes) throw new InvalidInput('a checkpoint is given as bytes', { hint: 'a Uint8Array, as state() returns it' });
+    const bytes = ArrayBuffer.isView(file) ? bytesOf(file) : new Uint8Array(file.slice(0)); // which the caller may change
     return this.inTurn(async () => {
-      const isBytes = ArrayBuffer.isView(file) || /** @type {ArrayBuffer | null | undefined} */ (file)?.byteLength !== undefined;
-      if (!isBytes) throw new InvalidInput('a checkpoint is given as bytes', { hint: 'a Uint8Array, as state() returns it' });
-      const bytes = file instanceof Uint8Array ? file : new Uint8Array(file);
       const values = fromCheckpoint(bytes, this.trained, this.counts, this.info.optimizer);
       const isWhole = Object.keys(values).some((name) => name.startsWith(START));
       await this.states('replace', isWhole ? values : { ...values, ...this.anchors(values) });

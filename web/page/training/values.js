@@ -1,6 +1,18 @@
 // Values of weights and feeds of a training session: their numbers, their bytes, and all weights as one vector.
 
+import { InvalidInput, shownNames } from '../../common/errors.js';
+
 /** @import { TrainedWeights } from '../../runtime/trained_weights.js' */
+
+/**
+ * Feeds of a caller, who does not give those of the engine. Errors: InvalidInput
+ * @template {object} T @param {T} feeds
+ */
+export function checkGiven(feeds) {
+  const own = Object.keys(feeds).find((name) => !shownNames([name]).length);
+  if (own) throw new InvalidInput(`input '${own}' does not exist`, { hint: "feeds have the names of the model's inputs" });
+  return feeds;
+}
 
 /** @param {Uint8Array} bytes @param {string} dtype */
 export const arrayOf = ({ buffer, byteOffset, length }, dtype) => (

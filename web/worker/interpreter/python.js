@@ -1,7 +1,7 @@
 // Pyodide with the engine. Python compiles models here; runs do not need it.
 
 import { loadPyodide } from 'pyodide';
-import { fromPayload, SessionFailed, Terminated } from '../../common/errors.js';
+import { fromPayload, InvalidInput, SessionFailed, Terminated } from '../../common/errors.js';
 import { warn } from '../../common/log.js';
 import { mark } from '../../common/marks.js';
 import { platform } from '../../common/platform.js';
@@ -256,11 +256,15 @@ const loaded = (assets, library, compiled, broken, more) => watchDownloads(asset
   ...more,
 })));
 
-/** @param {unknown} value @returns {unknown} */
+/** A value of Python as data that a message can have. Errors: InvalidInput @param {unknown} value @returns {unknown} */
 function plain(value) {
   const proxy = /** @type {PyProxy | null | undefined} */ (value);
-  if (!proxy?.toJs) return value;
-  const copy = proxy.toJs({ dict_converter: Object.fromEntries, create_pyproxies: false });
-  proxy.destroy();
-  return copy;
+  try {
+    return structuredClone(proxy?.toJs ? proxy.toJs({ dict_converter: Object.fromEntries, create_pyproxies: false }) : value);
+  } catch {
+    const hint = 'end with None, a number, text, bytes, array, list or dict';
+    throw new InvalidInput(`${proxy?.type ?? 'it'} cannot leave Python`, { hint });
+  } finally {
+    proxy?.destroy?.();
+  }
 }
