@@ -262,7 +262,7 @@ function plain(value) {
   try {
     return structuredClone(proxy?.toJs ? proxy.toJs({ dict_converter: Object.fromEntries, create_pyproxies: false }) : value);
   } catch {
-    const hint = 'end with None, a number, text, bytes, array, list or dict';
+    const hint = 'end with None, a number, text, bytes, list or dict';
     throw new InvalidInput(`${proxy?.type ?? 'it'} cannot leave Python`, { hint });
   } finally {
     proxy?.destroy?.();
