@@ -32,7 +32,8 @@ class StepNumbers:
     settings: of the optimiser; schedule: its name; timing: its settings; loss_scale: what losses are multiplied by
         (0: a scale that adapts)
     step: number of steps so far; batch: number of batches so far; waiting: batches whose gradients wait for a step;
-    losses, counted: sum and number of the losses of these batches, which a checkpoint does not have; is_dynamic: whether the scale adapts; good_batches: how many had finite gradients since it last changed"""
+    losses, counted: sum and number of the losses of these batches, which a checkpoint does not have; is_dynamic:
+    whether the scale adapts; good_batches: how many had finite gradients since it last changed"""
 
     def __init__(
         self, settings: Mapping[str, float], schedule: str, timing: Mapping[str, float], seed: int, loss_scale: float
