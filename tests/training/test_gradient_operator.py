@@ -11,8 +11,13 @@ import pytest
 from onnx import numpy_helper
 
 from kit.interpret import run
-from pyruntime import InferenceSession
+from pyruntime import InferenceSession, SessionOptions
 from pyruntime.errors import NotDifferentiable, PyRuntimeError
+from pyruntime.frontend.trace_graph import TensorSpec, trace_graph
+from pyruntime.ir.dtype import F64
+from pyruntime.ir.kernel import Loop
+from pyruntime.onnx import load
+from pyruntime.onnx.weight_values import elements
 from tests.ops.compare import parsed
 
 TRAINING = "ai.onnx.preview.training"
@@ -142,6 +147,20 @@ COMPARED: dict[str, str] = {
             p = Mul(h, row)
             next = Tanh(p)
             out = Add(next, row) }>(h0, x)""",
+    "Scan backwards along the last axis": """h0 = ReduceSum<keepdims = 0>(x, one_axis)
+        last, y = Scan<num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [1],
+                       body = b (double[2] h, double[2] column) => (double[2] next, double[2] out) {
+            p = Mul(h, column)
+            next = Tanh(p)
+            out = Sub(next, column) }>(h0, x)""",
+    "Loop of slices": """h0 = ReduceSum<keepdims = 0>(x, axis)
+        last, y = Loop(two, "", h0) <body = b (int64 i, bool on, double[3] h)
+            => (bool go, double[3] next, double[3] out) {
+            go = Identity(on)
+            row = Gather<axis = 0>(x, i)
+            p = Mul(h, row)
+            next = Tanh(p)
+            out = Sub(next, row) }>""",
     "sequences": """parts = SplitToSequence<axis = 0>(x)
         first = SequenceAt(parts, zero_index)
         e = Exp(first)
@@ -181,7 +200,7 @@ COMPARED: dict[str, str] = {
 def test_gradients_of_blocks_and_sequences(name: str) -> None:
     text = f"""g (double[2, 3] x) => (double s, double[2, 3] d)
         <double zero = {{0}}, double four_steps = {{3.3}}, int64[1] axis = {{0}}, int64[1] one_axis = {{1}},
-        int64 zero_index = {{0}}, int64 trips = {{4}}> {{
+        int64 zero_index = {{0}}, int64 trips = {{4}}, int64 two = {{2}}> {{
         {COMPARED[name]}
         yy = Mul(y, y)
         s = ReduceSum<keepdims = 0>(yy)
@@ -192,6 +211,40 @@ def test_gradients_of_blocks_and_sequences(name: str) -> None:
     _, d = session.run(None, {"x": x})
     ends = [float(session.run(["s"], {"x": x + step * along})[0]) for step in (1e-6, -1e-6)]
     np.testing.assert_allclose((d * along).sum(), (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name", ["Loop", "Loop of slices", "Loop that carries nothing", "Scan backwards along the last axis"]
+)
+def test_the_gradient_of_a_loop_is_a_procedure_of_linear_time(name: str) -> None:
+    """The backward loop carries nothing as large as an input of which each step reads a slice, and becomes one
+    procedure, too. A second derivative agrees with the first one's differences."""
+    text = f"""g (double[N, N] x) => (double s, double[N, N] d, double[N, N] dd)
+        <double zero = {{0}}, int64[1] axis = {{0}}, int64[1] one_axis = {{1}}, int64 trips = {{4}}, int64 two = {{6}}>
+        {{
+        {COMPARED[name]}
+        yy = Mul(y, y)
+        s = ReduceSum<keepdims = 0>(yy)
+        d = {TRAINING}.Gradient<xs = ["x"], y = "s">(x)
+        first = ReduceSum<keepdims = 0>(d)
+        dd = {TRAINING}.Gradient<xs = ["x"], y = "first">(x) }}"""
+    for size in "236":
+        text = text.replace(f"double[{size}", "double[6").replace(f", {size}]", ", 6]")
+    model = parsed(text.replace("double[N, N]", "double[6, 6]"), 22, **{TRAINING: 1}).SerializeToString()
+    session = InferenceSession(model, providers=["wasm"])
+    found = [n["loop"] for n in session.explain()["nodes"] if n["loop"] and n["node"].count("gradient of") < 2]
+    assert found == ["written as one procedure"] * 2
+    rng = np.random.default_rng(4)
+    x, along = rng.normal(size=(6, 6)), rng.normal(size=(6, 6))
+    _, _, dd = session.run(None, {"x": x})
+    steps = SessionOptions(disabled_passes=["whole_loops"])
+    np.testing.assert_allclose(InferenceSession(model, steps, ["wasm"]).run(["dd"], {"x": x})[0], dd, rtol=1e-9)
+    ends = [float(session.run(["d"], {"x": x + step * along})[0].sum()) for step in (1e-6, -1e-6)]
+    np.testing.assert_allclose((dd * along).sum(), (ends[0] - ends[1]) / 2e-6, rtol=1e-5)
+    if "slices" in name or "Scan" in name:
+        traced = trace_graph(load(model), {"x": TensorSpec(F64, (6, 6))}, elements, {})
+        loops = [k for k in traced.block.kernels if isinstance(k, Loop) and k.node.count("gradient of") < 2]
+        assert len(loops) == 3 and {t.shape for k in loops for t in k.carried} == {(6,)}
 
 
 REFUSED: dict[str, tuple[str, type[Exception], str]] = {

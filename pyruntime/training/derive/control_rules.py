@@ -4,15 +4,15 @@ backwards."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyruntime.errors import NotDifferentiable
 from pyruntime.frontend.own_gradients import Cotangents
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BOOL, I64
-from pyruntime.ir.expr import X, Y
-from pyruntime.ir.kernel import Block, If, Loop, Tensor, free
+from pyruntime.ir.dtype import BOOL, I32, I64
+from pyruntime.ir.expr import Expr, X, Y, cast, dim, guard
+from pyruntime.ir.kernel import Block, If, Kernel, Loop, Map, Tensor, free
 from pyruntime.ops.standard.control import block_outputs
 from pyruntime.training.derive.backward_walk import OutputCotangents, Walk
 from pyruntime.training.derive.replay import record_again
@@ -50,25 +50,43 @@ def of_loop(walk: Walk, kernel: Loop, gs: OutputCotangents) -> Cotangents:
     return _ReverseLoop(walk, kernel, gs).record()
 
 
+class _Slice(NamedTuple):
+    """What a step reads of an outer tensor: `out` has the elements at the step's number along an axis, or at `last`
+    minus that number. others: the tensor's axis for each axis of `out`"""
+
+    out: Tensor
+    axis: int
+    last: sh.AnyDim | None
+    others: tuple[int, ...]
+
+
 class _ReverseLoop:
     """The forward loop stacks what each iteration is entered with. The backward loop runs as many iterations, the last
     one first: each records the body again, reverses it, and carries the cotangents of carried values and the sums of
-    those of outer tensors."""
+    those of outer tensors. Of outer tensors of which each step reads a slice, it stacks the cotangents of the slices: a
+    sum over such a tensor in each step would take time quadratic in the number of steps."""
 
     def __init__(self, walk: Walk, kernel: Loop, gs: OutputCotangents) -> None:
         self.walk, self.t, self.kernel, self.gs = walk, walk.t, kernel, gs
         body, t = kernel.body, walk.t
         self.entered = body.inputs[2:]
         self.live = [i for i, x in enumerate(kernel.carried) if x.dtype.is_float]
-        self.outer = [x for x in free(body) if walk.is_active(x)]
+        active = [x for x in free(body) if walk.is_active(x)]
+        self.slices = [(x, found) for x in active if (found := _slices(body, x))]
+        sliced = {x.uid for x, _ in self.slices}
+        self.outer = [x for x in active if x.uid not in sliced]
         # from here on the forward loop also stacks what its iterations are entered with
         before = len(kernel.outputs)
         body.outputs = (*body.outputs, *block_outputs(t, body, self.entered))
-        symbol = t.symbol()
-        self.count = sh.dim_of(symbol)
+        self.count: sh.AnyDim
+        if kernel.is_counted and kernel.limit is not None:
+            self.count = sh.maximum(kernel.limit, 0)
+        else:
+            symbol = t.symbol()
+            self.count = sh.dim_of(symbol)
+            kernel.binds = (*kernel.binds, (len(kernel.carried), 0, symbol))  # the first output that is stacked
         self.stacks = [Tensor((self.count, *x.shape), x.dtype, kernel, before + n) for n, x in enumerate(self.entered)]
         kernel.outputs = (*kernel.outputs, *self.stacks)
-        kernel.binds = (*kernel.binds, (len(kernel.carried), 0, symbol))  # the first output that is stacked
         self.results = body.outputs[1 : before + 1]
 
     def record(self) -> Cotangents:
@@ -77,40 +95,90 @@ class _ReverseLoop:
         start += [_zeros(t, x) for x in self.outer]
         trip = t.reshape(t.dims([self.count]), ())
         with t.sub_block() as block:
-            step, on = t.leaf("block", (), I64), t.leaf("block", (), BOOL)
+            self.step, on = t.leaf("block", (), I64), t.leaf("block", (), BOOL)
             carried = [t.leaf("block", x.shape, x.dtype) for x in start]
-            outs = self._body(t.map(Y - 1 - X, step, trip), carried)
+            outs = self._body(carried)
             condition = t.compute((), lambda: on.at())
-        block.inputs = (step, on, *carried)
+        block.inputs = (self.step, on, *carried)
         block.outputs = block_outputs(t, block, [condition, *outs])
-        made = t.add(Loop(trip, None, tuple(start), block), [(x.shape, x.dtype) for x in start])
+        shapes = [(x.shape, x.dtype) for x in start]
+        shapes += [((self.count, *x.shape), x.dtype) for x in outs[len(start) :]]
+        loop = Loop(trip, None, tuple(start), block, limit=self.count, is_counted=True)
+        made = list(t.add(loop, shapes))
         operands = [kernel.carried[i] for i in self.live] + self.outer
-        return list(zip(operands, made, strict=True))
+        stacks = iter(made[len(start) :])
+        whole = [(x, self._joined(x, [(s, next(stacks)) for s in found])) for x, found in self.slices]
+        return list(zip(operands, made, strict=False)) + whole
 
-    def _at(self, stack: Tensor, n: Tensor) -> Tensor:
-        place = self.t.checked_index(n.at(), self.count)
+    def _joined(self, x: Tensor, parts: Sequence[tuple[_Slice, Tensor]]) -> Tensor:
+        """The cotangent of a tensor, from the stacks of those of its slices: they begin with the last step."""
+
+        def element(*i: Expr) -> Expr:
+            total: Expr | None = None
+            for s, stack in parts:
+                n = i[s.axis] if s.last is None else dim(s.last) - i[s.axis]
+                part = stack.at(dim(self.count - 1) - n, *[i[a] for a in s.others])
+                part = guard((n >= 0) & (n < dim(self.count)), part, 0.0)
+                total = part if total is None else total + part
+            assert total is not None
+            return total
+
+        return self.t.compute(x.shape, element, x.dtype)
+
+    def _at(self, stack: Tensor) -> Tensor:
+        """The slice of the step that is reversed."""
+        place = dim(self.count - 1) - cast(self.step.at(), I32)
         return self.t.compute(stack.shape[1:], lambda *i: stack.at(place, *i))
 
-    def _body(self, n: Tensor, carried: Sequence[Tensor]) -> list[Tensor]:
+    def _body(self, carried: Sequence[Tensor]) -> list[Tensor]:
+        """The new values of the carried tensors, then the cotangents of slices."""
         t, kernel, body = self.t, self.kernel, self.kernel.body
         number, going, *_ = body.inputs
+        n = t.compute((), lambda: cast(dim(self.count - 1), I64) - self.step.at())
         replaced = {number.uid: n, going.uid: t.scalar(True, BOOL)}
-        replaced |= {x.uid: self._at(s, n) for x, s in zip(self.entered, self.stacks, strict=True)}
+        replaced |= {x.uid: self._at(s) for x, s in zip(self.entered, self.stacks, strict=True)}
         of = record_again(t, body, replaced)
         wanted = [replaced[self.entered[i].uid] for i in self.live]
-        inner = self.walk.inner(t.block, [*wanted, *self.outer])
+        slices = [_of(of, s.out) for _, found in self.slices for s in found]
+        inner = self.walk.inner(t.block, [*wanted, *self.outer, *slices])
         seeds: list[tuple[Tensor, Tensor]] = []
         for i, g in zip(self.live, carried, strict=False):
             seeds.append((_of(of, self.results[i]), g))
         for i in range(len(kernel.carried), len(self.results)):
             stacked = self.gs[i]
             if stacked is not None:
-                seeds.append((_of(of, self.results[i]), self._at(stacked, n)))
+                seeds.append((_of(of, self.results[i]), self._at(stacked)))
         inner.run(seeds)
         outs = [inner.cotangent_of.get(x.uid) or _zeros(t, x) for x in wanted]
         sums = carried[len(self.live) :]
-        return outs + [_sum(t, a, inner.cotangent_of.get(x.uid)) for a, x in zip(sums, self.outer, strict=True)]
+        outs += [_sum(t, a, inner.cotangent_of.get(x.uid)) for a, x in zip(sums, self.outer, strict=True)]
+        return outs + [inner.cotangent_of.get(x.uid) or _zeros(t, x) for x in slices]
 
 
 def _of(of: Mapping[int, Any], x: Tensor) -> Tensor:
     return of.get(x.uid, x)
+
+
+def _slices(body: Block, x: Tensor) -> list[_Slice]:
+    """The slices of a tensor that the steps read, if they read nothing else of it."""
+    found = [_slice(k, x, body.inputs[0]) for k in body.kernels if any(y is x for y in k.inputs)]
+    return [] if any(y is x for y in body.outputs) or None in found else [s for s in found if s is not None]
+
+
+def _slice(kernel: Kernel, x: Tensor, number: Tensor) -> _Slice | None:
+    if not isinstance(kernel, Map) or kernel.expr.op != "at" or kernel.expr.value is not x:
+        return None
+    coords, out = kernel.expr.args, kernel.out
+    axes = [a for a, c in enumerate(coords) if c.op != "index"]
+    if len(axes) != 1 or sorted(c.value for c in coords if c.op == "index") != list(range(out.rank)):
+        return None
+    (axis,) = axes
+    others = tuple([next(a for a, c in enumerate(coords) if c.op == "index" and c.value == n) for n in range(out.rank)])
+    if any(x.shape[a] != d for a, d in zip(others, out.shape, strict=True)):
+        return None
+    c, last = coords[axis], None
+    if c.op == "sub" and c.args[0].op in ("const", "dim"):
+        c, last = c.args[1], c.args[0].value
+    while c.op in ("cast", "checked"):
+        c = c.args[0]
+    return _Slice(out, axis, last, others) if c.op == "at" and c.value is number else None
