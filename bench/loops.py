@@ -1,0 +1,87 @@
+"""python -m bench loops: recurrences as Loop and Scan, step by step, as one procedure, and in onnxruntime.
+
+Processor time of a step in microseconds, natively, least of several turns in which the three alternate. The last
+columns are the ratio to onnxruntime's time, how the loop runs, and the largest difference from onnxruntime's results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from bench import machine
+from bench.loop_models import BUILDERS, Feeds, build
+from pyruntime import InferenceSession, SessionOptions
+
+Run = Callable[[], list[Any]]
+STEP_BY_STEP = ["hoisted_products", "whole_loops"]
+LEAST = 0.02  # seconds of processor time of a turn
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench loops", description=__doc__)
+    parser.add_argument("models", nargs="*", help=f"of {' '.join(BUILDERS)}; default: all")
+    parser.add_argument("--steps", type=int, nargs="+", default=[1, 64, 1024, 4096], help="default 1 64 1024 4096")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--turns", type=int, default=3)
+    options = parser.parse_args(argv)
+    print(f"{machine.processor()}, load {machine.load()}, {machine.commit()}; threads: {options.threads}, us a step")
+    print(f"{'model':20}{'steps':>7}{'step by step':>14}{'procedure':>11}{'onnxruntime':>13}{'ratio':>7}")
+    for name in options.models or BUILDERS:
+        for steps in options.steps:
+            line(name, steps, options.threads, options.turns)
+    return 0
+
+
+def line(name: str, steps: int, threads: int, turns: int) -> None:
+    model, feeds = build(name, steps)
+    raw = model.SerializeToString()
+    runs: list[Run | None] = [ours(raw, feeds, threads, STEP_BY_STEP), ours(raw, feeds, threads, []), None]
+    try:
+        runs[2] = theirs(raw, feeds, threads)
+    except Exception:  # an operator that it lacks
+        pass
+    best = [float("nan") if run is None else float("inf") for run in runs]
+    for _ in range(turns):
+        for n, run in enumerate(runs):
+            if run is not None:
+                best[n] = min(best[n], seconds(run))
+    before, after, peer = (1e6 * x / steps for x in best)
+    session = InferenceSession(raw, providers=["wasm"])
+    how = next((row["loop"] for row in session.explain()["nodes"] if row["loop"]), "no loop")
+    print(f"{name:20}{steps:7}{before:14.2f}{after:11.2f}{peer:13.2f}{after / peer:7.2f}  {how}", end="")
+    peer_run = runs[2]
+    print("" if peer_run is None else f"  {difference(session.run(None, feeds), peer_run()):.1e}", flush=True)
+
+
+def ours(raw: bytes, feeds: Feeds, threads: int, disabled: list[str]) -> Run:
+    options = SessionOptions(intra_op_num_threads=threads, disabled_passes=disabled)
+    session = InferenceSession(raw, options, providers=["wasm"])
+    return lambda: session.run(None, feeds)
+
+
+def theirs(raw: bytes, feeds: Feeds, threads: int) -> Run:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = threads, 4
+    session = onnxruntime.InferenceSession(raw, options, providers=["CPUExecutionProvider"])
+    return lambda: list(session.run(None, feeds))
+
+
+def seconds(run: Run) -> float:
+    """Processor time of a run; short ones are repeated."""
+    run()
+    start, count = time.process_time(), 0
+    while (taken := time.process_time() - start) < LEAST or not count:
+        run()
+        count += 1
+    return taken / count
+
+
+def difference(got: list[Any], want: list[Any]) -> float:
+    pairs = [(a, b) for a, b in zip(got, want, strict=True) if a.size]
+    return max((float(np.abs(a.astype(np.float64) - b).max()) for a, b in pairs), default=0.0)
