@@ -61,6 +61,7 @@ class WasmCodeWriter:
         self.choices = choices or Choices()
         self.further: dict[int, int] = {}
         self._variants: Any = None
+        native = native if relaxed else ()
         self.routines = routines("unsigned" if "block_int8" in native else dots if relaxed else "")
         self.rows = RowLimits(sys.maxsize, sys.maxsize)
         self.threads = threads

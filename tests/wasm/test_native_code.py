@@ -263,6 +263,7 @@ def test_integers_without_vnni() -> None:
 
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+
 TEXT = """<ir_version: 10, opset_import: ["" : 20]> g (float[M, 40] a, float[40, 50] b) => (float[M, 50] y) {
     c = MatMul (a, b)  y = Relu (c) }"""
 MODEL = onnx.parser.parse_model(TEXT).SerializeToString()

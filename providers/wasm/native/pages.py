@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ..schedules.arithmetic import Arithmetic
 from .block_function import BlockFunction
+from .codes_function import CodesFunction
 from .depthwise_function import DepthwiseFunction
 from .function import Function
 from .kinds import AVX2, AVX512, KINDS, Kind
@@ -24,12 +25,17 @@ WINDOWS = sys.platform == "win32"
 
 _READ_EXECUTE = 5  # PROT_* of mmap(2)
 _COMMIT, _PAGE_READ_WRITE, _PAGE_EXECUTE_READ = 0x3000, 0x04, 0x20  # of VirtualAlloc
-_OF_BYTES = {
+_Write = Callable[[Kind, bool], Function]
+_OF_BYTES: dict[str, _Write] = {
     "block_int8": partial(BlockFunction, arithmetic=Arithmetic.INT8),
     "block_int8_rows": partial(BlockFunction, arithmetic=Arithmetic.INT8_ROWS),
 }
-_OF_INTEGERS = {"block_int16": partial(BlockFunction, arithmetic=Arithmetic.INT16), **_OF_BYTES}
-_WRITERS: dict[str, Callable[[Kind, bool], Function]] = {
+_OF_INTEGERS: dict[str, _Write] = {
+    "block_int16": partial(BlockFunction, arithmetic=Arithmetic.INT16),
+    **{f"codes{n}x{digits}": partial(CodesFunction, bits=n, digits=digits) for n in (4, 8) for digits in (1, 2)},
+    **_OF_BYTES,
+}
+_WRITERS: dict[str, _Write] = {
     "block": BlockFunction, "depthwise": DepthwiseFunction, "windows": WindowsFunction, **_OF_INTEGERS,
 }  # fmt: skip
 _pages: list[Any] = []  # memory of code, which stays for the life of the process

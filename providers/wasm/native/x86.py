@@ -84,6 +84,11 @@ _VECTORS = {
     "vpxord": _Form(1, 1, 0xEF),  # AVX-512
     "vpaddd": _Form(1, 1, 0xFE),
     "vpmaddwd": _Form(1, 1, 0xF5),
+    "vpand": _Form(1, 1, 0xDB),
+    "vmulps": _Form(0, 1, 0x59),
+    "vcvtdq2ps": _Form(0, 1, 0x5B),
+    "vpmovsxbw": _Form(1, 2, 0x20),
+    "vpmovzxbw": _Form(1, 2, 0x30),
     "vpdpbusd": _Form(1, 2, 0x50),  # AVX-512 VNNI
     "vpdpwssd": _Form(1, 2, 0x52),  # AVX-512 VNNI
     "vbroadcastss": _Form(1, 2, 0x18, element=4),
@@ -237,6 +242,13 @@ class Assembler:
         self._operand(register.number & 7, operand if isinstance(operand, Memory) else operand & 7, element)
         if number is not None:
             self._code.append(number)
+
+    def shift_words(self, to: Vector, words: Vector, count: int) -> None:
+        """Shift words of 16 bits to the right (vpsrlw), in registers below 16."""
+        self._vex(_Form(1, 1, 0x71), 2, to.number, words.number, words.bits)
+        self._code.append(0x71)
+        self._operand(2, words.number)
+        self._code.append(count)
 
     def mask(self, mask: int, register: int) -> None:
         """kmovw: a mask register's 16 bits from a general register."""

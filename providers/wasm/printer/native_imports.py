@@ -40,6 +40,13 @@ WINDOWS = (
     "memories",
 )  # fmt: skip
 WINDOW_COLUMNS, WINDOW_STEP = 32, 160
+# Of products of quantised rows by codes (schedules/gemv_integers.py):
+#   a, lda, b, ldb  records of the first row, codes of the first panel, and the bytes between them
+#   steps           of the first panel's first block of k; zeros: 1 if they have addends
+#   blocks, rounds  of a row; of ROUND k in a block; last: in the last block
+CODES = (
+    "a", "lda", "b", "ldb", "steps", "c", "ldc", "rows", "cols", "blocks", "rounds", "last", "zeros", "memories",
+)  # fmt: skip
 BY_ROW, BY_COLUMN, HAS_LOW, HAS_HIGH = 1, 2, 4, 8
 # Block functions by arithmetic (schedules/arithmetic.py). Those of bytes multiply unsigned codes of activations by
 # signed weights; those of integers ignore the epilogue
@@ -55,6 +62,7 @@ class Import(NamedTuple):
 
 FUNCTIONS = {
     **dict.fromkeys(BLOCKS.values(), Import(BLOCK, ("a", "b", "c", "bias"))),
+    **dict.fromkeys(("codes4x1", "codes4x2", "codes8x1", "codes8x2"), Import(CODES, ("a", "b", "steps", "c"))),
     "depthwise": Import(DEPTHWISE, ("x", "w", "y", "bias")),
     "windows": Import(WINDOWS, ("x", "to")),
 }
@@ -94,9 +102,9 @@ def call_depthwise(f: Function, p: Mapping[str, Any], bias: bool, low: float | N
     f.call(function(f.module, "depthwise"), *operands, *map(constant, (bias * BY_ROW, *bounds, 0)))
 
 
-def call_windows(f: Function, p: Mapping[str, Any]) -> None:
-    """Call `windows` and leave its result on the stack. p: the operands by name"""
-    f.call(function(f.module, "windows"), *(p[name] for name in WINDOWS[:-1]), constant(0))
+def call_function(f: Function, name: str, p: Mapping[str, Any]) -> None:
+    """Call a function and leave its result on the stack. p: the operands by name"""
+    f.call(function(f.module, name), *[p[each] for each in FUNCTIONS[name].operands[:-1]], constant(0))
 
 
 def bits_of(value: float) -> int:

@@ -17,9 +17,9 @@ from pyruntime.ir.packed_codes import code_at
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm
-from ..schedules.few_rows import FEW_ROWS
 from ..schedules.gemv_integers import LARGEST_BLOCK
 from ..schedules.register_tile import PANEL
+from ..schedules.right_operand import rows_in_place
 from ..schedules.weight_codes import GROUP, ROUND, WeightCodes
 from .base import WasmRoutine, changed, made_map, widened
 from .gemm_calls import product_call
@@ -69,18 +69,18 @@ class MatmulNBits(WasmRoutine):
         a, codes, steps = (call.operand(n) for n in range(3))
         k, n, size, layout = call.attrs["K"], call.attrs["N"], call.attrs["block_size"], call.plan
         m = sh.size(a.shape[:-1])
-        mc, nc, kc = _blocks(m, n, k, writer.threads)
+        mc, nc, kc = _blocks(m, n, k, writer.threads, rows_in_place(writer.module, layout))
         params = gemm.Params(
             m=m, n=n, k=k, batch=1, lda=k, ldb=size, ldc=n, stride_a=0, stride_b=0, stride_c=0, mc=mc, nc=nc, kc=kc
         )
         return [product_call(writer, call, layout, _groups(call.out.rank), [a, codes, steps], params)]
 
 
-def _blocks(m: AnyDim, n: int, k: int, threads: int) -> tuple[AnyDim, AnyDim, AnyDim]:
+def _blocks(m: AnyDim, n: int, k: int, threads: int, in_place: int) -> tuple[AnyDim, AnyDim, AnyDim]:
     """Return (mc, nc, kc), like `gemm.blocks`. If rows are few, each thread has the same number of blocks."""
     panels = -(-n // PANEL)
     few = PANEL * -(-panels // (threads * max(1, panels // (GEMV_PANELS * threads))))
-    columns = sh.select(sh.compare("le", m, FEW_ROWS), few, COLUMNS)
+    columns = sh.select(sh.compare("le", m, in_place), few, COLUMNS)
     return sh.clamp(m, 1, 192), columns, min(-(-k // GROUP) * GROUP, 384)
 
 

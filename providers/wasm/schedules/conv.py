@@ -233,7 +233,7 @@ def _after_native(
             f.set(channels, w.cg - c0).set(channels, minimum(channels, sizes.cc))
             f.set(p.flags, flags_of(c0, channels, w.cg)).set(p.k, channels * taps)
             window = {"x": x + plane * c0, "channels": channels, "oy": oy, "ox": ox, "cols": count, "to": p.b}
-            call_windows(f, w._asdict() | window)
+            call_function(f, "windows", w._asdict() | window)
             f.emit("i32.eqz").br_if(out)
             operands = {"a": p.a + (c0 * taps << 2), "ldb": constant(4 * PANEL), "step": constant(WINDOW_STEP)}
             call_native(

@@ -37,7 +37,7 @@ from .register_tile import (
     flags_of,
     panels_block,
 )
-from .right_operand import Matrix, right_operand
+from .right_operand import Matrix, right_operand, rows_in_place
 from .weight_codes import GROUP, WeightCodes
 
 PACK_COLUMNS = 64
@@ -143,15 +143,16 @@ def units(m: AnyDim, n: AnyDim, batch: AnyDim, mc: AnyDim, nc: AnyDim) -> AnyDim
     return batch * sh.ceildiv(m, mc) * sh.ceildiv(n, nc)
 
 
-def scratch_bytes(layout: Layout, p: Params[AnyDim]) -> AnyDim:
-    """Return the scratch bytes of a thread; thread t uses scratch + t * scratch_bytes."""
+def scratch_bytes(layout: Layout, p: Params[AnyDim], in_place: int = FEW_ROWS) -> AnyDim:
+    """Return the scratch bytes of a thread; thread t uses scratch + t * scratch_bytes. in_place: `rows_in_place`"""
     panels = sh.ceildiv(p.nc, PANEL) * PANEL * (sh.ceildiv(p.kc, GROUP) * GROUP) * 4
     if isinstance(layout, Dense):
         return panels
     few = few_bytes(p.m, p.k)
     if isinstance(layout, WeightCodes) and layout.digits:
-        few = sh.maximum(few, GEMV_ROWS * largest_row(p.k, p.ldb, layout.digits))
-    return sh.select(sh.compare("le", p.m, FEW_ROWS), few, 0 if isinstance(layout, Packed) else panels)
+        rows = GEMV_ROWS if in_place == FEW_ROWS else in_place
+        few = sh.maximum(few, rows * largest_row(p.k, p.ldb, layout.digits))
+    return sh.select(sh.compare("le", p.m, in_place), few, 0 if isinstance(layout, Packed) else panels)
 
 
 def packed_floats(n: AnyDim, k: AnyDim) -> AnyDim:
@@ -192,7 +193,7 @@ def _unit(module: Module, layout: Layout, arithmetic: Arithmetic, epilogue: Epil
                 b.multiply_few(at)
                 f.br(done)
         if b.by_panel is not None:
-            with f.if_(w.m.le_s(FEW_ROWS)):
+            with f.if_(w.m.le_s(rows_in_place(module, layout))):
                 b.multiply_by_panel(at)
                 f.br(done)
         with f.loop() as again:

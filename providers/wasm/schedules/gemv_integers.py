@@ -52,7 +52,10 @@ def largest_row(k: AnyDim, size: AnyDim, digits: int) -> AnyDim:
 
 def integer_rows(module: Module, layout: WeightCodes) -> int:
     """Return the largest number of rows that are quantised. With two digits, products of two rows by floats
-    (few_rows.py) take 0.8 (8 bits) and 0.9 (4 bits) of the time in wasmtime, but 1.0 and 1.1 in V8."""
+    (few_rows.py) take 0.8 (8 bits) and 0.9 (4 bits) of the time in wasmtime, but 1.0 and 1.1 in V8. Machine code has no
+    such products, and multiplies more rows by panels of floats."""
+    if module.imports:
+        return 8 if layout.digits == 1 else 3
     return 1 if layout.digits == 2 and module.cranelift else GEMV_ROWS
 
 
@@ -222,8 +225,13 @@ def gemv_integers(
     def part(height: int) -> Function:
         return _part(module, height, layout, arithmetic, epilogue)
 
-    rows = integer_rows(module, layout)
-    return in_panel_order(module, "gemv_integers", PanelFormat.of(layout), words, bytes_of, part, rows)
+    rows = 1 if module.imports else integer_rows(module, layout)
+    block = in_panel_order(module, "gemv_integers", PanelFormat.of(layout), words, bytes_of, part, rows)
+    if not module.imports:
+        return block
+    from .native_codes import with_code  # pages do not have it
+
+    return with_code(module, layout, epilogue, words, block)
 
 
 def _part(module: Module, height: int, layout: WeightCodes, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:

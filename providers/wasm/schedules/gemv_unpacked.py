@@ -114,7 +114,8 @@ def _finish(module: Module, epilogue: Epilogue) -> Function:
     return f
 
 
-def _finish_call(f: Function, p: Block, epilogue: Epilogue) -> None:
+def finish_call(f: Function, p: Block, epilogue: Epilogue) -> None:
+    """Apply the epilogue to C in the last block of k."""
     if epilogue:
         finish = _finish(f.module, epilogue)
         f.emit(p.flags).i32(LAST).emit("i32.and")
@@ -253,7 +254,7 @@ def rows_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, half:
                 f.emit(pa, p.lda, b, p.ldb, pc, p.ldc, p.cols).call(kernel)
                 f.emit(pa, p.lda, "i32.add").set(pa).emit(pc, p.ldc, "i32.add").set(pc)
             f.add(a, 4 * streams).emit(b, p.ldb).i32(streams).emit("i32.mul", "i32.add").set(b)
-    _finish_call(f, p, epilogue)
+    finish_call(f, p, epilogue)
     return f
 
 
@@ -382,5 +383,5 @@ def cols_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, half:
         f.emit(b, p.ldb, some, "i32.mul", "i32.add").set(b)
         f.emit(c, some).i32(2).emit("i32.shl", "i32.add").set(c)
         f.emit(left, some, "i32.sub").tee(left).i32(0).emit("i32.gt_s").br_if(again)
-    _finish_call(f, p, epilogue)
+    finish_call(f, p, epilogue)
     return f

@@ -10,7 +10,7 @@ from ..printer.assembler import Function, Module
 from ..printer.values import I32, Ptr, ceil_div, constant, select
 from .arithmetic import Arithmetic
 from .dequantise import gemv_dequantised, pack_codes
-from .few_rows import HEIGHT, Few, copy_rows, few_panel, multiply_few_rows, row_step
+from .few_rows import FEW_ROWS, HEIGHT, Few, copy_rows, few_panel, multiply_few_rows, row_step
 from .gemv_integers import gemv_integers, integer_rows, row_bytes
 from .gemv_panels import gemv_panels
 from .gemv_unpacked import cols_block, rows_block
@@ -19,6 +19,8 @@ from .pack_panels import pack_cols, pack_rows
 from .panel_order import StepWords, count_codes, order_has
 from .register_tile import PANEL, Block, Epilogue, call_block, flags_of, has_native_block, pick_rows
 from .weight_codes import GROUP, ROUND, WeightCodes
+
+FEW_CODES = 3  # rows that are multiplied by codes where machine code multiplies more by panels of floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,13 @@ def right_operand(
     gemv = (gemv_integers if layout.digits else gemv_dequantised)(module, layout, arithmetic, tile, words)
     by_panel, pack_ = few_panel(module, arithmetic, tile, layout), pack_codes(module, layout, arithmetic)
     return QuantisedOperand(gemv, by_panel, pack_, layout, words.address)
+
+
+def rows_in_place(module: Module, layout: Layout) -> int:
+    """Up to this many rows, panels and codes are read in place."""
+    if not isinstance(layout, WeightCodes) or not module.imports:
+        return FEW_ROWS
+    return integer_rows(module, layout) if layout.digits else FEW_CODES
 
 
 def few_rows(arithmetic: Arithmetic = Arithmetic.FUSED) -> int:

@@ -1,0 +1,260 @@
+"""Machine code of products of few rows by quantised weights of 4 and 8 bits, in integers (schedules/gemv_integers.py).
+
+A vector has the products of a panel's eight columns. Codes become int16 as they are loaded, two k of a column side by
+side, and are multiplied by the same two k of a row's record. So a panel is read once, in order, and stays in the
+first-level cache for the other rows. The integer sums of a block of k are exact, and floats are added in the same order
+as in WebAssembly: results have the same bits.
+
+If a block of a row has no codes but floats (its step is 0), the function declines.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from ..schedules.gemv_integers import CODE, HEADER, HIGH, INITIAL_SUMS, LARGEST_BLOCK
+from ..schedules.register_tile import PANEL
+from ..schedules.weight_codes import ROUND
+from .function import Function
+from .kinds import AVX512, Kind
+from .x86 import R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RSI, YMM, Memory
+
+EXTENT, BLOCKS, WORK = 1 << 13, 1 << 16, 1 << 26  # most rows or columns, most blocks of k, most rounds of a call
+PAIRS = ROUND // 2  # of k in a round
+
+CODES, RECORD, DIGITS, STEPS = RSI, R8, R9, R11  # what a block reads; DIGITS: of a round of the record
+ROUNDS, BLOCKS_LEFT, ROWS_LEFT = RCX, R10, R12
+ROW, C, RECORD_BYTES, STEP_BYTES = RBX, R13, RBP, R14
+LOW, RIGHT, X, PRODUCT, MASK, TOTAL, WEIGHT = YMM[:7]
+
+
+class CodesFunction(Function):
+    """bits: of a code; digits: of an element of A. With AVX-512 it uses VNNI, in vectors of 256 bits."""
+
+    def __init__(self, kind: Kind, windows: bool, bits: int, digits: int) -> None:
+        self.bits, self.digits, self.name = bits, digits, f"codes{bits}x{digits}"
+        super().__init__(kind, windows)
+        self.constants = self.code.label()
+        self.sums = YMM[16:24] if kind is AVX512 else YMM[8:16]  # from 16 on, so that instructions are AVX-512's
+
+    # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def check(self) -> None:
+        code, slot = self.code, self.slot
+        for name, least, most in (
+            ("rows", 1, EXTENT), ("cols", 1, EXTENT), ("blocks", 1, BLOCKS), ("rounds", 1, LARGEST_BLOCK // ROUND),
+            ("last", 1, LARGEST_BLOCK // ROUND), ("lda", 0, (1 << 31) - 1), ("ldb", 0, (1 << 31) - 1),
+            ("ldc", 0, (1 << 31) - 1), ("zeros", 0, 1),
+        ):  # fmt: skip
+            self.between(name, least, most)
+        self._sizes()
+        self._rows_before("rows", "lda")
+        code.op("mov", RAX, slot["blocks"], wide=False)
+        code.op("imul", RAX, RECORD_BYTES)
+        self.address("a")
+        code.op("mov", RCX, R15)
+        code.constant("sub", RCX, 1)
+        code.op("mov", RAX, slot["ldb"], wide=False)
+        code.op("imul", RCX, RAX)
+        code.op("mov", RAX, slot["blocks"], wide=False)
+        code.constant("sub", RAX, 1)
+        code.op("imul", RAX, R8)
+        code.op("mov", R9, slot["last"], wide=False)
+        code.op("add", RAX, R9)
+        code.shift("shl", RAX, (ROUND * self.bits).bit_length() - 1)
+        self.address("b")
+        code.op("mov", RCX, slot["blocks"], wide=False)
+        code.op("imul", RCX, STEP_BYTES)
+        code.op("imul", RCX, R15)
+        code.constant("mov", RAX, 0, wide=False)
+        self.address("steps")
+        self._rows_before("rows", "ldc")
+        code.op("mov", RAX, slot["cols"], wide=False)
+        code.shift("shl", RAX, 2)
+        self.address("c")
+        if self.digits == 2:
+            self._look_for_floats()
+
+    def _sizes(self) -> None:
+        """Set the bytes of a record, and of the steps of a panel's block; r15 = the number of panels, r8 = the rounds
+        of a block. Decline if the work is too much."""
+        code, slot = self.code, self.slot
+        code.op("mov", R8, slot["rounds"], wide=False)
+        code.op("cmp", R8, slot["last"], wide=False)
+        code.jump(self.declined, "b")
+        code.op("mov", RECORD_BYTES, R8)
+        code.shift("shl", RECORD_BYTES, (ROUND * CODE * self.digits).bit_length() - 1)
+        code.constant("add", RECORD_BYTES, HEADER)
+        code.op("mov", STEP_BYTES, slot["zeros"], wide=False)
+        code.constant("add", STEP_BYTES, 1)
+        code.shift("shl", STEP_BYTES, (4 * PANEL).bit_length() - 1)
+        code.op("mov", R15, slot["cols"], wide=False)
+        code.constant("add", R15, PANEL - 1)
+        code.shift("shr", R15, 3)
+        code.op("mov", RCX, R8)
+        code.op("imul", RCX, R15)
+        for name in ("rows", "blocks"):
+            code.op("mov", RAX, slot[name], wide=False)
+            code.op("imul", RCX, RAX)
+        code.constant("cmp", RCX, WORK)
+        code.jump(self.declined, "a")
+
+    def _rows_before(self, rows: str, stride: str) -> None:
+        """rcx = the bytes from the first to the last row."""
+        code = self.code
+        code.op("mov", RCX, self.slot[rows], wide=False)
+        code.constant("sub", RCX, 1)
+        code.op("mov", RAX, self.slot[stride], wide=False)
+        code.op("imul", RCX, RAX)
+
+    def _look_for_floats(self) -> None:
+        """Decline if a step is 0."""
+        code, slot = self.code, self.slot
+        code.op("mov", ROW, slot["a"])
+        code.op("mov", ROWS_LEFT, slot["rows"], wide=False)
+        rows = code.here()
+        code.op("mov", RECORD, ROW)
+        code.op("mov", BLOCKS_LEFT, slot["blocks"], wide=False)
+        blocks = code.here()
+        code.constant("cmp", Memory(RECORD), 0, wide=False)
+        code.jump(self.declined, "e")
+        code.op("add", RECORD, RECORD_BYTES)
+        code.constant("sub", BLOCKS_LEFT, 1)
+        code.jump(blocks, "ne")
+        self._next_row("lda", ROW)
+        code.constant("sub", ROWS_LEFT, 1)
+        code.jump(rows, "ne")
+
+    def _next_row(self, stride: str, register: int) -> None:
+        self.code.op("mov", RAX, self.slot[stride], wide=False)
+        self.code.op("add", register, RAX)
+
+    # ── products ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def body(self) -> None:
+        """For each panel, all rows."""
+        code, slot = self.code, self.slot
+        code.op("mov", R15, slot["blocks"], wide=False)
+        code.op("imul", R15, STEP_BYTES)
+        code.address(RAX, self.constants)
+        code.vector("vbroadcastss", MASK, Memory(RAX))
+        code.vector("vbroadcastss", WEIGHT, Memory(RAX, 4))
+        panels = code.here()
+        code.op("mov", ROW, slot["a"])
+        code.op("mov", C, slot["c"])
+        code.op("mov", ROWS_LEFT, slot["rows"], wide=False)
+        rows = code.here()
+        self._blocks()
+        self._store()
+        self._next_row("lda", ROW)
+        self._next_row("ldc", C)
+        code.constant("sub", ROWS_LEFT, 1)
+        code.jump(rows, "ne")
+        code.op("mov", RAX, slot["ldb"], wide=False)
+        code.op("add", RAX, slot["b"])
+        code.op("store", RAX, slot["b"])
+        code.op("mov", RAX, slot["steps"])
+        code.op("add", RAX, R15)
+        code.op("store", RAX, slot["steps"])
+        code.constant("add", slot["c"], 4 * PANEL)
+        code.constant("sub", slot["cols"], PANEL, wide=False)
+        code.jump(panels, "g")
+
+    def _blocks(self) -> None:
+        """The sums of a row and a panel."""
+        code, slot = self.code, self.slot
+        code.op("mov", CODES, slot["b"])
+        code.op("mov", STEPS, slot["steps"])
+        code.op("mov", RECORD, ROW)
+        code.op("mov", BLOCKS_LEFT, slot["blocks"], wide=False)
+        code.vector("vxorps", TOTAL, TOTAL, TOTAL)
+        blocks = code.here()
+        code.op("mov", ROUNDS, slot["rounds"], wide=False)
+        code.constant("cmp", BLOCKS_LEFT, 1)
+        code.op("cmovle", ROUNDS, slot["last"], wide=False)
+        code.op("mov", DIGITS, RECORD)
+        for total in self.sums:
+            code.vector("vpxord" if self.kind is AVX512 else "vxorps", total, total, total)
+        rounds = code.here()
+        for group in range(4):
+            self._group(group)
+        code.constant("add", CODES, ROUND * self.bits)
+        code.constant("add", DIGITS, ROUND * CODE * self.digits)
+        code.constant("sub", ROUNDS, 1)
+        code.jump(rounds, "ne")
+        self._add_block()
+        code.op("add", RECORD, RECORD_BYTES)
+        code.op("add", STEPS, STEP_BYTES)
+        code.constant("sub", BLOCKS_LEFT, 1)
+        code.jump(blocks, "ne")
+
+    def _group(self, group: int) -> None:
+        """Add the products of four k."""
+        code, at = self.code, self.bits * 4 * group
+        if self.bits == 4:
+            code.vector("vpmovzxbw", LOW, Memory(CODES, at))
+            code.shift_words(RIGHT, LOW, 4)
+            code.vector("vpand", LOW, LOW, MASK)
+        else:
+            code.vector("vpmovsxbw", LOW, Memory(CODES, at))
+            code.vector("vpmovsxbw", RIGHT, Memory(CODES, at + 16))
+        for digit in range(self.digits):
+            for n, weights in enumerate((LOW, RIGHT)):
+                pair = 2 * group + n
+                total = self.sums[self.digits * (pair % (PAIRS // self.digits)) + digit]
+                x = Memory(DIGITS, HEADER + ROUND * CODE * digit + 2 * CODE * pair)
+                code.vector("vbroadcastss", X, x)
+                if self.kind is AVX512:
+                    code.vector("vpdpwssd", total, weights, X)
+                else:
+                    code.vector("vpmaddwd", PRODUCT, weights, X)
+                    code.vector("vpaddd", total, total, PRODUCT)
+
+    def _add_block(self) -> None:
+        """Add a block's sums, scaled, and the part of the zero points."""
+        code = self.code
+        sums = [list(self.sums[digit :: self.digits]) for digit in range(self.digits)]
+        for digit, each in enumerate(sums):
+            while len(each) > 1:
+                for s, t in zip(each, each[len(each) // 2 :], strict=False):
+                    code.vector("vpaddd", s, s, t)
+                each = each[: len(each) // 2]
+            whole = (X, PRODUCT)[digit]
+            code.vector("vbroadcastss", LOW, Memory(RECORD, INITIAL_SUMS + 4 * digit))
+            if self.bits == 4:
+                code.vector("vpaddd", whole, each[0], LOW)
+            else:
+                code.vector("vmovups", whole, each[0])
+            code.vector("vcvtdq2ps", whole, whole)
+        if self.digits == 2:
+            code.vector("vfmadd231ps", X, PRODUCT, WEIGHT)
+        code.vector("vmulps", X, X, Memory(STEPS))
+        code.vector("vbroadcastss", LOW, Memory(RECORD))
+        code.vector("vfmadd231ps", TOTAL, X, LOW)
+        done = code.label()
+        code.test(self.slot["zeros"], 1)
+        code.jump(done, "e")
+        code.vector("vbroadcastss", LOW, Memory(RECORD, 4))
+        code.vector("vfmadd231ps", TOTAL, LOW, Memory(STEPS, 4 * PANEL))
+        code.place(done)
+
+    def _store(self) -> None:
+        """Store the columns that exist."""
+        code = self.code
+        partial, done = code.label(), code.label()
+        code.constant("cmp", self.slot["cols"], PANEL, wide=False)
+        code.jump(partial, "l")
+        code.vector("store", TOTAL, Memory(C))
+        code.jump(done)
+        code.place(partial)
+        code.address(RAX, self.constants)
+        code.op("mov", RCX, self.slot["cols"], wide=False)
+        code.shift("shl", RCX, 2)
+        code.op("sub", RAX, RCX)
+        code.vector("vmovups", X, Memory(RAX, 8 + 4 * PANEL))
+        code.vector("mask store", TOTAL, X, Memory(C))
+        code.place(done)
+
+    def data(self) -> None:
+        self.code.place(self.constants)
+        self.code.data(struct.pack("<If16i", 0x000F000F, HIGH, *[-1] * PANEL, *[0] * PANEL))
