@@ -42,7 +42,7 @@ def fits_codes(o: dict[str, int], bits: int, digits: int) -> bool:
 @system_v
 @pytest.mark.parametrize(("bits", "digits"), [(4, 1), (4, 2), (8, 1), (8, 2)])
 def test_products_by_codes_reach_nothing_but_their_memory(kind: str, bits: int, digits: int) -> None:
-    """As in test_native_code.py; a step of 0, which means that a block of a row has floats, declines as well."""
+    """As in test_native_code.py. A step of 0 means that a block of a row has floats."""
     codes, rng = Direct(kind, f"codes{bits}x{digits}"), np.random.default_rng(3)
     usual = {"rows": 2, "cols": 13, "blocks": 3, "rounds": 2, "last": 1, "ldc": 64, "memories": 0}
     usual |= {"lda": 3 * (16 + 64 * digits), "ldb": 5 * 16 * bits}
@@ -58,41 +58,39 @@ def test_products_by_codes_reach_nothing_but_their_memory(kind: str, bits: int, 
         operands["memories"] &= 0xFF
         wanted = fits_codes(operands, bits, digits)
         codes.memory[:] = 0xA5
+        if turn % 4 == 0:
+            codes.memory[operands["a"] % SIZE :][:4] = 0
+        before = codes.memory.copy()
         assert codes(**operands) == wanted, operands
         written = np.zeros(SIZE, bool)
         for row in range(operands["rows"] if wanted else 0):
             at = operands["c"] % 2**32 + row * operands["ldc"]
             written[at : at + 4 * operands["cols"]] = True
-        assert not ((codes.memory != 0xA5) & ~written).any(), operands
+        assert not ((codes.memory != before) & ~written).any(), operands
         done += wanted
-        if wanted and digits == 2:
-            codes.memory[:] = 0xA5
-            last = operands["a"] + (operands["rows"] - 1) * operands["lda"]
-            last += (operands["blocks"] - 1) * (16 + 64 * operands["rounds"])
-            codes.memory[last : last + 4] = 0
-            assert codes(**operands) == 0
     assert 300 < done < 1800
 
 
 @each_kind
 def test_products_by_codes_have_the_bits_of_webassembly(kind: str) -> None:
-    """One row, at the edges of panels and blocks of k, with infinities, NaN and elements that are no codes. Several
-    rows are quantised where WebAssembly has floats: of the codes' accuracy."""
+    """One row, at the edges of panels and blocks of k. Blocks with elements that are no codes are added in another
+    order, and several rows are quantised where WebAssembly has floats: of the codes' accuracy."""
     rng = np.random.default_rng(6)
-    for turn, (k, n, bits, size, level) in enumerate(
-        itertools.product((16, 17, 33, 100), (7, 8, 9, 40), (4, 8), (16, 32), (0, 4))
-    ):
+    cases = list(itertools.product((16, 17, 33, 100), (7, 8, 9, 40), (4, 8), (16, 32), (0, 4)))[::9]
+    for turn, (k, n, bits, size, level) in enumerate(cases):
         case = Case(k, n, bits, size, level, zeros=turn % 3 == 0, bias=n == 9)
         data = nbits_model(case, rng)
         sessions = [InferenceSession(data, SessionOptions(native_code=code)) for code in (kind, False)]
-        for m in (1, 2, 3, 4, 8, 9)[: 2 if turn % 5 else 6]:
+        for m in (1, 2, 3, 4, 8, 9)[: 1 if turn % 3 else 6]:
             x = rng.standard_normal((m, k)).astype(np.float32)
-            x[0, :4] = (np.inf, np.nan, 1e-30, 0) if n == 40 else x[0, :4]
+            if n == 40:
+                x[0, :3] = ((1e-30, 0, 2), (np.inf, np.nan, 1))[turn % 2]
             got, want = (session.run(None, {"x": x})[0] for session in sessions)
-            if m == 1:
+            if m == 1 and n != 40:
                 np.testing.assert_array_equal(got.view(np.uint32), want.view(np.uint32), str((case, m)))
             else:
-                np.testing.assert_allclose(got, want, 1e-3, 1e-3 * k**0.5, err_msg=str((case, m)))
+                relative, absolute = (1e-5, 1e-5) if m == 1 else (1e-3, 1e-3 * k**0.5)
+                np.testing.assert_allclose(got, want, relative, absolute, err_msg=str((case, m)))
 
 
 class Case(NamedTuple):

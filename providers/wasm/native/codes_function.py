@@ -3,29 +3,27 @@
 A vector has the products of a panel's eight columns. Codes become int16 as they are loaded, two k of a column side by
 side, and are multiplied by the same two k of a row's record. So a panel is read once, in order, and stays in the
 first-level cache for the other rows. The integer sums of a block of k are exact, and floats are added in the same order
-as in WebAssembly: results have the same bits.
-
-If a block of a row has no codes but floats (its step is 0), the function declines.
+as in WebAssembly: results have the same bits, unless a block of a row has floats instead of codes (its step is 0).
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 from ..schedules.gemv_integers import CODE, HEADER, HIGH, INITIAL_SUMS, LARGEST_BLOCK
 from ..schedules.register_tile import PANEL
 from ..schedules.weight_codes import ROUND
 from .function import Function
 from .kinds import AVX512, Kind
-from .x86 import R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RSI, YMM, Memory
+from .x86 import R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RSI, YMM, Memory, Vector
 
 EXTENT, BLOCKS, WORK = 1 << 13, 1 << 16, 1 << 26  # most rows or columns, most blocks of k, most rounds of a call
-PAIRS = ROUND // 2  # of k in a round
 
 CODES, RECORD, DIGITS, STEPS = RSI, R8, R9, R11  # what a block reads; DIGITS: of a round of the record
 ROUNDS, BLOCKS_LEFT, ROWS_LEFT = RCX, R10, R12
 ROW, C, RECORD_BYTES, STEP_BYTES = RBX, R13, RBP, R14
-LOW, RIGHT, X, PRODUCT, MASK, TOTAL, WEIGHT = YMM[:7]
+LOW, RIGHT, X, PRODUCT, MASK, TOTAL, WEIGHT, MIDDLE = YMM[:8]
 
 
 class CodesFunction(Function):
@@ -35,7 +33,8 @@ class CodesFunction(Function):
         self.bits, self.digits, self.name = bits, digits, f"codes{bits}x{digits}"
         super().__init__(kind, windows)
         self.constants = self.code.label()
-        self.sums = YMM[16:24] if kind is AVX512 else YMM[8:16]  # from 16 on, so that instructions are AVX-512's
+        first = 16 if kind is AVX512 else 8  # from 16 on, instructions are AVX-512's
+        self.sums = [YMM[first + 4 * digit :][:4] for digit in range(digits)]
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -72,8 +71,6 @@ class CodesFunction(Function):
         code.op("mov", RAX, slot["cols"], wide=False)
         code.shift("shl", RAX, 2)
         self.address("c")
-        if self.digits == 2:
-            self._look_for_floats()
 
     def _sizes(self) -> None:
         """Set the bytes of a record, and of the steps of a panel's block; r15 = the number of panels, r8 = the rounds
@@ -107,24 +104,6 @@ class CodesFunction(Function):
         code.op("mov", RAX, self.slot[stride], wide=False)
         code.op("imul", RCX, RAX)
 
-    def _look_for_floats(self) -> None:
-        """Decline if a step is 0."""
-        code, slot = self.code, self.slot
-        code.op("mov", ROW, slot["a"])
-        code.op("mov", ROWS_LEFT, slot["rows"], wide=False)
-        rows = code.here()
-        code.op("mov", RECORD, ROW)
-        code.op("mov", BLOCKS_LEFT, slot["blocks"], wide=False)
-        blocks = code.here()
-        code.constant("cmp", Memory(RECORD), 0, wide=False)
-        code.jump(self.declined, "e")
-        code.op("add", RECORD, RECORD_BYTES)
-        code.constant("sub", BLOCKS_LEFT, 1)
-        code.jump(blocks, "ne")
-        self._next_row("lda", ROW)
-        code.constant("sub", ROWS_LEFT, 1)
-        code.jump(rows, "ne")
-
     def _next_row(self, stride: str, register: int) -> None:
         self.code.op("mov", RAX, self.slot[stride], wide=False)
         self.code.op("add", register, RAX)
@@ -139,6 +118,7 @@ class CodesFunction(Function):
         code.address(RAX, self.constants)
         code.vector("vbroadcastss", MASK, Memory(RAX))
         code.vector("vbroadcastss", WEIGHT, Memory(RAX, 4))
+        code.vector("vbroadcastss", MIDDLE, Memory(RAX, 8))
         panels = code.here()
         code.op("mov", ROW, slot["a"])
         code.op("mov", C, slot["c"])
@@ -173,35 +153,58 @@ class CodesFunction(Function):
         code.constant("cmp", BLOCKS_LEFT, 1)
         code.op("cmovle", ROUNDS, slot["last"], wide=False)
         code.op("mov", DIGITS, RECORD)
-        for total in self.sums:
-            code.vector("vpxord" if self.kind is AVX512 else "vxorps", total, total, total)
-        rounds = code.here()
-        for group in range(4):
-            self._group(group)
-        code.constant("add", CODES, ROUND * self.bits)
-        code.constant("add", DIGITS, ROUND * CODE * self.digits)
-        code.constant("sub", ROUNDS, 1)
-        code.jump(rounds, "ne")
+        for digit, sums in enumerate(self.sums):
+            for n, total in enumerate(sums):
+                if self.bits == 4 and n == 0:
+                    code.vector("vbroadcastss", total, Memory(RECORD, INITIAL_SUMS + 4 * digit))
+                else:
+                    code.vector("vpxord" if self.kind is AVX512 else "vxorps", total, total, total)
+        floats, added = code.label(), code.label()
+        if self.digits == 2:
+            code.constant("cmp", Memory(RECORD), 0, wide=False)
+            code.jump(floats, "e")
+        self._rounds(self._group)
         self._add_block()
+        if self.digits == 2:
+            code.jump(added)
+            code.place(floats)
+            self._add_floats()
+            code.place(added)
         code.op("add", RECORD, RECORD_BYTES)
         code.op("add", STEPS, STEP_BYTES)
         code.constant("sub", BLOCKS_LEFT, 1)
         code.jump(blocks, "ne")
 
-    def _group(self, group: int) -> None:
-        """Add the products of four k."""
+    def _rounds(self, group: Callable[[int], None]) -> None:
+        """The rounds of a block; `group` writes the code for four k."""
+        code = self.code
+        again = code.here()
+        for n in range(4):
+            group(n)
+        code.constant("add", CODES, ROUND * self.bits)
+        code.constant("add", DIGITS, ROUND * CODE * self.digits)
+        code.constant("sub", ROUNDS, 1)
+        code.jump(again, "ne")
+
+    def _load(self, group: int) -> None:
+        """Load the codes of four k: two pairs a column."""
         code, at = self.code, self.bits * 4 * group
         if self.bits == 4:
             code.vector("vpmovzxbw", LOW, Memory(CODES, at))
-            code.shift_words(RIGHT, LOW, 4)
+            code.shift_lanes("vpsrlw", RIGHT, LOW, 4)
             code.vector("vpand", LOW, LOW, MASK)
         else:
             code.vector("vpmovsxbw", LOW, Memory(CODES, at))
             code.vector("vpmovsxbw", RIGHT, Memory(CODES, at + 16))
-        for digit in range(self.digits):
+
+    def _group(self, group: int) -> None:
+        """Add the products of four k."""
+        code = self.code
+        self._load(group)
+        for digit, sums in enumerate(self.sums):
             for n, weights in enumerate((LOW, RIGHT)):
                 pair = 2 * group + n
-                total = self.sums[self.digits * (pair % (PAIRS // self.digits)) + digit]
+                total = sums[pair % len(sums)]
                 x = Memory(DIGITS, HEADER + ROUND * CODE * digit + 2 * CODE * pair)
                 code.vector("vbroadcastss", X, x)
                 if self.kind is AVX512:
@@ -213,30 +216,52 @@ class CodesFunction(Function):
     def _add_block(self) -> None:
         """Add a block's sums, scaled, and the part of the zero points."""
         code = self.code
-        sums = [list(self.sums[digit :: self.digits]) for digit in range(self.digits)]
-        for digit, each in enumerate(sums):
-            while len(each) > 1:
-                for s, t in zip(each, each[len(each) // 2 :], strict=False):
-                    code.vector("vpaddd", s, s, t)
-                each = each[: len(each) // 2]
-            whole = (X, PRODUCT)[digit]
-            code.vector("vbroadcastss", LOW, Memory(RECORD, INITIAL_SUMS + 4 * digit))
-            if self.bits == 4:
-                code.vector("vpaddd", whole, each[0], LOW)
-            else:
-                code.vector("vmovups", whole, each[0])
-            code.vector("vcvtdq2ps", whole, whole)
+        for whole, (s, t, u, v) in zip((X, PRODUCT), self.sums, strict=False):
+            code.vector("vpaddd", s, s, t)
+            code.vector("vpaddd", u, u, v)
+            code.vector("vpaddd", s, s, u)
+            code.vector("vcvtdq2ps", whole, s)
         if self.digits == 2:
             code.vector("vfmadd231ps", X, PRODUCT, WEIGHT)
         code.vector("vmulps", X, X, Memory(STEPS))
         code.vector("vbroadcastss", LOW, Memory(RECORD))
         code.vector("vfmadd231ps", TOTAL, X, LOW)
-        done = code.label()
+        code.vector("vbroadcastss", LOW, Memory(RECORD, 4))
+        self._add_zeros(LOW)
+
+    def _add_zeros(self, of_row: Vector) -> None:
+        """Add the part of the zero points. of_row: the sum of the row's block"""
+        code, done = self.code, self.code.label()
         code.test(self.slot["zeros"], 1)
         code.jump(done, "e")
-        code.vector("vbroadcastss", LOW, Memory(RECORD, 4))
-        code.vector("vfmadd231ps", TOTAL, LOW, Memory(STEPS, 4 * PANEL))
+        code.vector("vfmadd231ps", TOTAL, of_row, Memory(STEPS, 4 * PANEL))
         code.place(done)
+
+    def _add_floats(self) -> None:
+        """Add the products of a block of a row that has floats."""
+        code, sums, of_row = self.code, self.sums[0], YMM[8 if self.kind is AVX512 else 12]
+        for total in (*sums, of_row):
+            code.vector("vpxord" if total.number > 15 else "vxorps", total, total, total)
+
+        def group(n: int) -> None:
+            self._load(n)
+            for k, total in enumerate(sums):
+                pair, x = (LOW, RIGHT)[k // 2], PRODUCT
+                if k % 2 == 0:
+                    code.shift_lanes("vpslld", X, pair, 16)
+                code.shift_lanes("vpsrad", X, pair if k % 2 else X, 16)
+                code.vector("vcvtdq2ps", X, X)
+                if self.bits == 4:
+                    code.vector("vaddps", X, X, MIDDLE)
+                code.vector("vbroadcastss", x, Memory(DIGITS, HEADER + 4 * (4 * n + k)))
+                code.vector("vfmadd231ps", total, X, x)
+                code.vector("vaddps", of_row, of_row, x)
+
+        self._rounds(group)
+        for total in sums[1:]:
+            code.vector("vaddps", sums[0], sums[0], total)
+        code.vector("vfmadd231ps", TOTAL, sums[0], Memory(STEPS))
+        self._add_zeros(of_row)
 
     def _store(self) -> None:
         """Store the columns that exist."""
@@ -251,10 +276,10 @@ class CodesFunction(Function):
         code.op("mov", RCX, self.slot["cols"], wide=False)
         code.shift("shl", RCX, 2)
         code.op("sub", RAX, RCX)
-        code.vector("vmovups", X, Memory(RAX, 8 + 4 * PANEL))
+        code.vector("vmovups", X, Memory(RAX, 12 + 4 * PANEL))
         code.vector("mask store", TOTAL, X, Memory(C))
         code.place(done)
 
     def data(self) -> None:
         self.code.place(self.constants)
-        self.code.data(struct.pack("<If16i", 0x000F000F, HIGH, *[-1] * PANEL, *[0] * PANEL))
+        self.code.data(struct.pack("<Iff16i", 0x000F000F, HIGH, -8.0, *[-1] * PANEL, *[0] * PANEL))

@@ -59,6 +59,7 @@ _OPERATIONS = {
 }  # fmt: skip
 _WITH_CONSTANT = {"add": 0, "or": 1, "and": 4, "sub": 5, "cmp": 7}
 _SHIFTS = {"shl": 4, "shr": 5}
+_LANE_SHIFTS = {"vpsrlw": (0x71, 2), "vpsrad": (0x72, 4), "vpslld": (0x72, 6)}  # opcode, and its extension
 _CONDITIONS = {"b": 2, "ae": 3, "e": 4, "ne": 5, "be": 6, "a": 7, "s": 8, "l": 12, "ge": 13, "le": 14, "g": 15}
 
 
@@ -243,11 +244,12 @@ class Assembler:
         if number is not None:
             self._code.append(number)
 
-    def shift_words(self, to: Vector, words: Vector, count: int) -> None:
-        """Shift words of 16 bits to the right (vpsrlw), in registers below 16."""
-        self._vex(_Form(1, 1, 0x71), 2, to.number, words.number, words.bits)
-        self._code.append(0x71)
-        self._operand(2, words.number)
+    def shift_lanes(self, name: str, to: Vector, source: Vector, count: int) -> None:
+        """Shift the elements of a vector, in registers below 16."""
+        opcode, extension = _LANE_SHIFTS[name]
+        self._vex(_Form(1, 1, opcode), extension, to.number, source.number, source.bits)
+        self._code.append(opcode)
+        self._operand(extension, source.number)
         self._code.append(count)
 
     def mask(self, mask: int, register: int) -> None:

@@ -94,13 +94,18 @@ def quantise_rows(module: Module, digits: int) -> Function:
 
 @helper("copy_block")
 def _copy_block(f: Function, a: int, k: int, to: int) -> None:
-    """Write a record that contains the floats."""
+    """Write a record that contains the floats, and zeros up to the end of a round."""
     x, lanes = f.locals("v128", 2)
+    (end,) = f.locals("i32", 1)
     f.v128(LANES).set(lanes).emit(to).f32(0).mem("f32.store").add(to, HEADER)
+    f.emit(k).i32(ROUND - 1).emit("i32.add").i32(-ROUND).emit("i32.and").i32(2).emit("i32.shl", to, "i32.add").set(end)
     with f.loop() as again:
         _fours(f, a, k, lanes)
         f.set(x).emit(to, x).mem("v128.store").add(to, 16).add(a, 16).add(k, -4)
         f.emit(k).i32(0).emit("i32.gt_s").br_if(again)
+    with f.block() as done, f.loop() as again:
+        f.emit(to, end, "i32.eq").br_if(done)
+        f.emit(to).v128(bytes(16)).mem("v128.store").add(to, 16).br(again)
 
 
 def _fours(f: Function, at: int, left: int, lanes: int) -> Function:
