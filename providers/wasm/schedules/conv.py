@@ -220,7 +220,7 @@ def _after_native(
 ) -> Iterator[None]:  # fmt: skip
     """Let the host's machine code compute columns of a block; the body of the context is for those that it leaves, with
     scratch as machine code leaves it. p.b is the scratch."""
-    from ..printer.native_imports import BLOCKS, WINDOW_COLUMNS, WINDOW_STEP, call_windows  # pages do not have it
+    from ..printer.native_imports import BLOCKS, WINDOW_COLUMNS, WINDOW_STEP, call_function  # pages do not have it
     from ..printer.native_imports import call_block as call_native
 
     col, cols, count, c0, channels, taps, plane, oy, ox = f.integers(9)
