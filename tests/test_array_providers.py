@@ -244,7 +244,7 @@ def test_files_have_no_provider_on_arrays(caplog: pytest.LogCaptureFixture) -> N
 
 def test_dims_that_follow_from_others_have_names() -> None:
     """A dim of more than 128 operations has a name in the Program, which a provider does not see."""
-    names = [f"N{n}" for n in range(70)]
+    names = [f"N{n}" for n in range(140)]
     inputs = ", ".join(f"float[{n}] x{n}" for n in names)
     text = f"({inputs}) => (float[T] y) {{ c = Concat <axis = 0> ({', '.join(f'x{n}' for n in names)}) y = Exp (c) }}"
     data = model(text)
@@ -349,3 +349,88 @@ def test_two_providers_in_turn_take_what_one_loses() -> None:
         s = InferenceSession(MODEL, providers=["faulty", "products", "wasm"])
         check(s, feeds(9))
     assert places(s)["MatMul"] == "products"
+
+
+# ── whole nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SCALE = ", ".join(str(n / 48) for n in range(48))
+NORM = model(
+    f"""(float[N,48] x, float[48] b) => (float[N,48] y, float[N,1] m)
+    <float[48] s = {{{SCALE}}}, int64[2] once = {{1, 1}}>
+    {{ h = Tanh (x) n, m = LayerNormalization <epsilon = 0.01> (h, s, b) t = Tile (n, once) y = Exp (t) }}"""
+)
+
+
+def norm_feeds(n: int) -> dict[str, Any]:
+    rng = np.random.default_rng(n)
+    return {"x": rng.standard_normal((n, 48), dtype=np.float32), "b": rng.standard_normal(48, dtype=np.float32)}
+
+
+def norms_of(s: InferenceSession) -> Any:
+    return s._native.compiler.added["norms"]._inner
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_a_whole_node(parts: bool) -> None:
+    """The node is one call with its attributes; what surrounds it is fused without it; constants are marked; `verify`
+    compares it with the kernels of the node."""
+    s = InferenceSession(NORM, providers=[("norms", {"parts": parts}), "wasm"])
+    for n in (4, 1, 9):
+        check(s, norm_feeds(n), NORM, 1e-5)
+    assert places(s)["LayerNormalization"] == "norms" and places(s)["Exp"] == "wasm"
+    norms = norms_of(s)
+    assert set(norms.nodes_asked) == {"Tanh", "LayerNormalization", "Exp"}  # Tile by 1 is its operand
+    assert norms.uploads == 1  # the scale; the other two are no constants
+    verdict = s.verify(norm_feeds(4))
+    assert verdict.ok and verdict.compared > 2
+
+
+def test_nodes_that_are_not_offered() -> None:
+    """Results that compilation knows, nodes with inner graphs, and text stay with the engine."""
+    data = model("""(float[N,4] x, bool c, string[N] s) => (float[M] y, float[N,4] z, string[K] t)
+        <int64[1] zero = {0}> {
+        shape = Shape (x) total = ReduceProd <keepdims = 0> (shape) one = Unsqueeze (total, zero) y = Reshape (x, one)
+        z = If (c) <then_branch = a () => (float[N,4] p) { p = Exp (x) },
+                    else_branch = b () => (float[N,4] q) { q = Neg (x) }>
+        t = StringNormalizer <case_change_action = "LOWER"> (s) }""")
+    s = InferenceSession(data, providers=[("norms", {"nodes": ""}), "wasm"])
+    text = np.array(["A", "b", "C"], dtype=object)
+    found = s.run(None, {"x": np.ones((3, 4), np.float32), "c": np.array(True), "s": text})
+    assert found[0].shape == (12,) and list(found[2]) == ["a", "b", "c"]
+    assert set(norms_of(s).nodes_asked) == {"Exp", "Neg"}
+
+
+def test_runs_of_a_provider_that_is_not_concurrent() -> None:
+    s = InferenceSession(NORM, providers=["norms", "wasm"])
+    threads = [threading.Thread(target=lambda: [s.run(None, norm_feeds(5)) for _ in range(5)]) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert norms_of(s).most == 1 and norms_of(s).running == 0
+
+
+def test_costs(visitor: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What costs more than its operations stays on WebAssembly: a whole node, a call, a part."""
+    s = InferenceSession(NORM, providers=[("norms", {"cost": 1e9}), "wasm"])
+    check(s, norm_feeds(3), NORM, 1e-5)
+    assert places(s)["LayerNormalization"] == "wasm"
+    kind = visitor("segments").Segments
+    for price, place in ((1e12, "wasm"), (5.0, "segments")):
+        monkeypatch.setattr(kind, "cost", lambda self, part, price=price: price)
+        s = InferenceSession(MODEL, split_kernels(), providers=["segments", "wasm"])
+        check(s, feeds(6))
+        assert places(s)["Tanh"] == place
+    nodes = {n["op"]: n["why"] for n in InferenceSession(MODEL, providers=["segments", "wasm"]).explain()["nodes"]}
+    assert nodes["MatMul"] == "only elementwise float32 kernels"
+    monkeypatch.setattr(kind, "cost", lambda self, part: "much")
+    with pytest.warns(RuntimeWarning, match='provider "segments" failed: ValueError: could not convert string'):
+        check(InferenceSession(MODEL, providers=["segments", "wasm"]), feeds(6))
+
+
+def test_the_reference_evaluates_a_whole_node(visitor: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = visitor("slow")
+    monkeypatch.setattr(slow.SlowProvider, "supports_node", lambda self, node, inputs, attrs: "Norm" in node)
+    s = InferenceSession(NORM, providers=["slow", "wasm"])
+    check(s, norm_feeds(2), NORM, 1e-5)
+    assert places(s)["LayerNormalization"] == "slow"

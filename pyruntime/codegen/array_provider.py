@@ -20,13 +20,15 @@ class Part:
     """Kernels that a provider runs as one.
 
     kernels: in order, with the reshapes (`Alias`) between them; inputs: tensors that they read from outside; outputs:
-    those of their results that others read; node: the label of the first node
+    those of their results that others read; node: the label of the first node; constant: for each input, whether its
+    elements never change
     """
 
     kernels: Sequence[Kernel]
     inputs: Sequence[Tensor]
     outputs: Sequence[Tensor]
     node: str
+    constant: Sequence[bool]
 
 
 class ArrayProvider:
@@ -34,18 +36,20 @@ class ArrayProvider:
 
     The registered object only opens others: `open` returns the provider of one session. That one is asked about kernels
     and compiles parts, once for each Program; in each run its `run_start`, jobs and `run_end` are called, in the end
-    `close`. Runs of a session may be concurrent.
+    `close`.
 
     After an exception in one of these methods, the nodes at fault move to the next provider of the session, with a
     warning, and the run is repeated.
 
     name: by which sessions name it
     takes_parts: whether `compile` gets consecutive kernels as one part
+    concurrent: whether runs of one session may call it at the same time; else they wait for each other
     options: names of its options, and their defaults; a session with other names, or values of other types, is refused
     """
 
     name: ClassVar[str]
     takes_parts: ClassVar[bool] = False
+    concurrent: ClassVar[bool] = True
     options: ClassVar[Mapping[str, Any]] = {}
 
     def open(self, options: Mapping[str, Any], threads: int) -> ArrayProvider:
@@ -61,6 +65,20 @@ class ArrayProvider:
     def supports(self, kernel: Kernel) -> str:
         """ "" if it runs the kernel, else the reason why not, which `explain` shows."""
         raise NotImplementedError
+
+    def supports_node(self, node: str, inputs: Sequence[Tensor | None], attrs: Mapping[str, Any]) -> bool:
+        """Whether it runs a whole ONNX node, of which it gets one `Call` with the routine "onnx:" + node.
+
+        node: the operator's name, with its domain in front if that is not ai.onnx, such as "LayerNormalization" or
+        "com.microsoft.FastGelu"; inputs: None where one is absent; attrs: those that the node states. Not asked about
+        nodes with inner graphs, strings, integers of less than 8 bits, or results that compilation knows"""
+        return False
+
+    def cost(self, part: Part) -> float | None:
+        """The time of a part that it supports, with all overhead, in operations that WebAssembly does in the same time.
+        If that is more than the part's own operations, the kernels go to the next provider. None: unknown, they
+        stay."""
+        return None
 
     def reads(self, call: Call, operand: int, view: View) -> bool:
         """Whether it reads an operand of a call that it takes through this view (`Call.strided`), without a copy."""

@@ -16,7 +16,7 @@ from pyruntime.codegen.loop_ir import Lowered
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32, I64, U32, DType
 from pyruntime.ir.expr import Expr, affine, binary, cast, const, dim, index, rewrite, select, uses_index, walk
-from pyruntime.ir.kernel import Accum, Call, For, Kernel, Let, Loops, Map, Reduce, Set, Stmt, Store, When, While
+from pyruntime.ir.kernel import Accum, Block, Call, For, Kernel, Let, Loops, Map, Reduce, Set, Stmt, Store, When, While
 from pyruntime.ir.reference import NEUTRAL
 from pyruntime.ir.shape import AnyDim
 
@@ -27,6 +27,7 @@ CHUNK = 4096  # elements of a work unit of a one-dimensional map: 16 kB of float
 def lower(kernel: Kernel, schedule: str = "cpu") -> Lowered:
     """The loop form of a Map, Reduce or Loops (or of a Call's definition)."""
     if isinstance(kernel, Call):
+        assert not isinstance(kernel.meaning, Block)
         return lower(kernel.meaning, schedule)
     work = Lowering(kernel)
     if isinstance(kernel, Loops):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pyruntime.codegen.loop_ir import LoopCode
 from pyruntime.ir.kernel import (
     Accum,
+    Block,
     Call,
     For,
     Host,
@@ -65,6 +66,8 @@ def _added(call: Call) -> list[str]:
         lines.append(f"  plan {call.plan}")
     if call.epilogue is not None:
         lines.append(f"  epilogue {call.epilogue}")
+    if isinstance(call.meaning, Block):
+        return [*lines, f"  means {len(call.meaning.kernels)} kernels"]
     return [*lines, *["  means " + line.partition(" = ")[2] for line in kernel_lines(call.definition())[:1]]]
 
 

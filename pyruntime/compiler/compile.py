@@ -81,7 +81,7 @@ def compile_graph(
     settings = settings or Settings(SessionOptions())
     budget = settings.budget()
     with our_fault("tracing the graph"):
-        main = trace_graph(prune(graph), specs, elements, constants or {}, budget)
+        main = trace_graph(prune(graph), specs, elements, constants or {}, budget, target.takes_node)
     outputs, remarks = made_outputs(graph, main)
     watch.lap("trace")
     report = NodeReport(graph, main)

@@ -15,6 +15,7 @@ from pyruntime.frontend.requirements import Guard
 from pyruntime.frontend.sequences import NOTHING, SequenceValue
 from pyruntime.frontend.signatures import check_attributes, check_inputs, check_result, signature
 from pyruntime.frontend.tracer import Tracer
+from pyruntime.frontend.whole_nodes import TakesNode, whole_node
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import DType
 from pyruntime.ir.expr import MixedTypes
@@ -109,8 +110,10 @@ def trace_graph(
     elements: Callable[[Weight], list[Any]],
     constants: Mapping[str, TensorSpec],
     budget: Budget | None = None,
+    takes_node: TakesNode | None = None,
 ) -> TracedGraph:
-    """Trace a graph for feeds of these specs. constants: inner values that the session has computed."""
+    """Trace a graph for feeds of these specs. constants: inner values that the session has computed; takes_node: asks
+    whether a provider runs a whole node."""
     t = Tracer(elements)
     t.differentiates = any(n.op in ("Gradient", "Step") for n in graph.nodes)
     feeds: list[Feed] = []
@@ -124,7 +127,7 @@ def trace_graph(
             env[v.name] = NOTHING
         elif v.name not in graph.weights:
             raise InvalidModel(f'input "{v.name}" has no type')
-    tracer = _GraphTracer(t, graph, constants, budget or Budget())
+    tracer = _GraphTracer(t, graph, constants, budget or Budget(), None if t.differentiates else takes_node)
     t.subgraph, t.named = tracer.subgraph, tracer.value
     outputs = tracer.graph(graph, env)
     named = dict(zip([o.name for o in graph.outputs], outputs, strict=True))
@@ -200,8 +203,11 @@ def _element_type(type_: Type | None) -> DType | None:
 
 
 class _GraphTracer:
-    def __init__(self, t: Tracer, root: Graph, constants: Mapping[str, TensorSpec], budget: Budget) -> None:
+    def __init__(
+        self, t: Tracer, root: Graph, constants: Mapping[str, TensorSpec], budget: Budget, takes_node: TakesNode | None
+    ) -> None:
         self.t = t
+        self.takes_node = takes_node
         self.root = root
         self.constants = constants
         self.budget = budget
@@ -289,6 +295,7 @@ class _GraphTracer:
             check_attributes(attrs, label)
         self.t.opset = node.opset
         self.t.wanted = tuple(bool(name) for name in node.outputs)
+        first = len(self.t.block.kernels)
         try:
             results = operator.lower(self.t, *args, **{**operator.schema.floats, **attrs})
         except Undecided as e:
@@ -304,6 +311,8 @@ class _GraphTracer:
         results = results if isinstance(results, (tuple, list)) else (results,)
         if found is not None and results:
             check_result(found, results[0], label)
+        if self.takes_node is not None:
+            return whole_node(self.t, first, node, args, results, self.takes_node)
         return results
 
     def _function(self, function: Function, node: Node, args: list[Any]) -> Sequence[Any]:

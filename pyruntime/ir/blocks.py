@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pyruntime.ir.kernel import Alias, Block, Host, If, Kernel, Leaf, Loop, Map, Read, Tensor
 
 _CONSTANT = ("weight", "constant")  # kinds of leaves
+WHOLE_NODE = "onnx:"  # the start of routines that are whole nodes
 
 
 def all_kernels(block: Block) -> list[Kernel]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyruntime.ir.expr import Expr, rewrite
-from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Loops, Map, Reduce, Stmt, Store, Tensor
+from pyruntime.ir.kernel import Alias, Block, Call, Kernel, Leaf, Loops, Map, Reduce, Stmt, Store, Tensor
 from pyruntime.ir.statements import rebuild
 
 
@@ -57,6 +57,7 @@ class Copies:
             args, scratch, bases = (tuple(map(self.tensor, x)) for x in (kernel.args, kernel.scratch, kernel.bases))
             return replace(kernel, args=args, scratch=scratch, bases=bases, body=self._body(kernel.body))
         assert isinstance(kernel, Call)
+        assert not isinstance(kernel.meaning, Block)  # only models that are trained copy kernels
         meaning = self._reading(kernel.meaning)
         assert isinstance(meaning, (Map, Reduce, Loops))
         meaning.outputs = tuple(map(self.tensor, kernel.meaning.outputs))

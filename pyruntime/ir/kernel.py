@@ -188,22 +188,22 @@ def updates_state(kernel: Kernel) -> bool:
 
 @dataclass(eq=False, slots=True)
 class Call(Kernel):
-    """A routine with one contract, defined by `meaning`, a Map, Reduce or Loops with the same operands. attrs are
-    plain ints, floats, strings, Dims and tuples of them.
+    """A routine with one contract, defined by `meaning`, a Map, Reduce or Loops with the same operands. For a whole
+    ONNX node ("onnx:LayerNormalization") that is a Block whose outputs are those of the call, in other tensors. attrs
+    are plain ints, floats, strings, Dims and tuples of them.
 
     Passes may add:
     strided: operand n is a `View` of the tensor in args
     order: axis n of the output is axis order[n] of the definition's output
     epilogue: an expression over the output's axes in which arg(0) is the routine's result
     packed: operands that are in the routine's own layout
-
-    A routine may add a `plan`, a hashable value that states how it computes the call.
+    plan: from a routine, a hashable value that states how it computes the call
     """
 
     routine: str
     args: tuple[Tensor | None, ...]
     attrs: dict[str, Any]
-    meaning: Map | Reduce | Loops
+    meaning: Map | Reduce | Loops | Block
     strided: dict[int, View] = field(default_factory=dict)
     order: tuple[int, ...] | None = None
     epilogue: Expr | None = None
@@ -224,7 +224,8 @@ class Call(Kernel):
 
     def definition(self) -> Map | Reduce | Loops:
         """The definition of the routine's result, with order and epilogue, as a kernel that makes this one's
-        outputs."""
+        outputs. Not of a whole node."""
+        assert not isinstance(self.meaning, Block)
         out = replace(self.meaning)
         out.replaces(self, self.outputs)
         if not isinstance(out, Loops):

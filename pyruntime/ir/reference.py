@@ -20,9 +20,11 @@ from pyruntime.ir.expr import Expr, const, rewrite
 from pyruntime.ir.kernel import (
     Accum,
     Alias,
+    Block,
     Call,
     For,
     Kernel,
+    Leaf,
     Let,
     Loops,
     Map,
@@ -336,11 +338,24 @@ def evaluate(
         return [(shapes[0], [_element(kernel.expr, at, arrays, kernel.out.dtype, env) for at in _grid(shapes[0])])]
     if isinstance(kernel, Reduce):
         return [(shapes[0], [_reduced(kernel, at, arrays, env) for at in _grid(shapes[0])])]
+    if isinstance(kernel, Call) and isinstance(kernel.meaning, Block):
+        return _block(kernel.meaning, dict(arrays), symbols)
     if isinstance(kernel, Call):
         return evaluate(kernel.definition(), arrays, shapes, symbols)
     if isinstance(kernel, Loops):
         return _run_loops(kernel, arrays, shapes, env)
     raise TypeError(f"{type(kernel).__name__} has no definition for the reference evaluator")
+
+
+def _block(block: Block, arrays: dict[int, Array], symbols: Mapping[Symbol, int] | None) -> list[Array]:
+    """The outputs of a block. arrays: by uid; gets those of the block. Its constants are in its kernels' leaves."""
+    for k in block.kernels:
+        for t in k.inputs:
+            if isinstance(t.kernel, Leaf) and t.uid not in arrays:
+                arrays[t.uid] = t.shape, t.kernel.value
+        shapes = [tuple([sh.evaluate(d, symbols or {}) for d in t.shape]) for t in k.outputs]
+        arrays.update(zip([t.uid for t in k.outputs], evaluate(k, arrays, shapes, symbols), strict=True))
+    return [arrays[t.uid] for t in block.outputs]
 
 
 def _grid(shape: Sequence[int]) -> Any:

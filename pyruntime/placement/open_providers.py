@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from pyruntime.codegen.array_provider import ArrayProvider, Bind, Job, Part
 from pyruntime.errors import ExecutionError, InvalidInput, PyRuntimeError, Terminated
 from pyruntime.host import ARRAYS
+from pyruntime.ir.blocks import WHOLE_NODE, is_constant
 from pyruntime.ir.expr import Expr
-from pyruntime.ir.kernel import Alias, Call, Host, Kernel, Tensor, View
+from pyruntime.ir.kernel import Alias, Call, Host, Kernel, Tensor, View, root
 from pyruntime.ir.symbol import Symbol
+from pyruntime.placement.operations import operations
 
 T = TypeVar("T")
 ALL = ""  # in place of a node: all of them
@@ -46,6 +48,7 @@ class OpenProvider:
     def __init__(self, name: str, inner: ArrayProvider) -> None:
         self.name = name
         self.takes_parts = inner.takes_parts
+        self.concurrent = inner.concurrent
         self.refused: dict[str, str] = {}
         self.faults = 0
         self._inner = inner
@@ -62,7 +65,31 @@ class OpenProvider:
 
     def supports(self, kernel: Kernel) -> str:
         left = self.refused.get(kernel.node) or self.refused.get(ALL, "")
-        return left or self._ask(kernel, str, lambda: self._inner.supports(kernel))
+        why = left or self._ask(kernel, str, lambda: self._inner.supports(kernel))
+        return why or ("" if self.takes_parts else self.too_costly([kernel]))
+
+    def supports_node(self, call: Call) -> bool:
+        """Whether it runs the call of a whole node."""
+        node = call.routine.removeprefix(WHOLE_NODE)
+        if call.node in self.refused or ALL in self.refused:
+            return False
+        takes = self._ask(call, bool, lambda: self._inner.supports_node(node, call.args, call.attrs))
+        return takes and not self.too_costly([call])
+
+    @property
+    def takes_nodes(self) -> bool:
+        return type(self._inner).supports_node is not ArrayProvider.supports_node
+
+    def too_costly(self, kernels: Sequence[Kernel]) -> str:
+        """The reason why a part of these kernels is faster elsewhere, or ""."""
+        part = part_of(kernels, kernels[-1].outputs)
+        with faults_of(self.name, nodes_of(kernels)):
+            cost = self._inner.cost(part)
+            if cost is None:
+                return ""
+            cost = float(cost)
+        work = sum(operations(k) for k in kernels if not isinstance(k, Alias))
+        return f"its cost of {cost:.0f} exceeds {work:.0f} operations" if cost > work else ""
 
     def reads(self, call: Call, operand: int, view: View) -> bool:
         return self._ask(call, bool, lambda: self._inner.reads(call, operand, view))
@@ -75,14 +102,11 @@ class OpenProvider:
 
     # ── parts and runs ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def step(self, kernels: Sequence[Kernel], outputs: Sequence[Tensor]) -> Host:
-        """The kernel that stands for the part that computes these outputs by these kernels."""
-        made = {t.uid for k in kernels for t in k.outputs}
-        inputs = {t.uid: t for k in kernels for t in k.inputs if t.uid not in made}
-        nodes = list(dict.fromkeys(k.node for k in kernels if not isinstance(k, Alias)))
-        part = CompiledPart(self, Part(list(kernels), [*inputs.values()], list(outputs), nodes[0]), nodes)
-        step = Host(ARRAYS, tuple(inputs.values()), {"part": part}, provider=self.name)
-        step.outputs, step.node = tuple(outputs), nodes[0]
+    def step(self, part: Part) -> Host:
+        """The kernel that stands for a part."""
+        compiled = CompiledPart(self, part)
+        step = Host(ARRAYS, tuple(part.inputs), {"part": compiled}, provider=self.name)
+        step.outputs, step.node = tuple(part.outputs), part.node
         return step
 
     def compile(self, part: Part) -> Bind:
@@ -117,12 +141,12 @@ class OpenProvider:
 
 
 class CompiledPart:
-    """A part, compiled. nodes: labels of the nodes of its kernels"""
+    """A part, compiled."""
 
-    def __init__(self, provider: OpenProvider, part: Part, nodes: Sequence[str]) -> None:
+    def __init__(self, provider: OpenProvider, part: Part) -> None:
         self.provider = provider
         self.part = part
-        self._nodes = nodes
+        self._nodes = nodes_of(part.kernels)
         with self._fault():
             self._bind = provider.compile(part)
             _check_function("compile", self._bind)
@@ -146,6 +170,19 @@ class CompiledPart:
 def _check_function(name: str, value: Any) -> None:
     if not callable(value):
         raise TypeError(f"{name} returned {value!r}, no function")
+
+
+def nodes_of(kernels: Sequence[Kernel]) -> list[str]:
+    """The labels of the nodes of kernels that compute."""
+    return list(dict.fromkeys(k.node for k in kernels if not isinstance(k, Alias)))
+
+
+def part_of(kernels: Sequence[Kernel], outputs: Sequence[Tensor], once: Collection[int] = ()) -> Part:
+    """The part that computes these outputs by these kernels. once: uids of tensors that the init block makes"""
+    made = {t.uid for k in kernels for t in k.outputs}
+    inputs = {t.uid: t for k in kernels for t in k.inputs if t.uid not in made}
+    constant = [root(t).uid in once or is_constant(t) for t in inputs.values()]
+    return Part(list(kernels), [*inputs.values()], list(outputs), nodes_of(kernels)[0], constant)
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pyruntime.codegen.provider import LINEAR, Memory, Provider, memory_of
 from pyruntime.errors import our_fault
 from pyruntime.ir import shape as sh
-from pyruntime.ir.expr import walk
-from pyruntime.ir.kernel import Alias, Block, Call, Host, If, Kernel, Leaf, Loop, Loops, Map, Read, Reduce, Tensor, root
+from pyruntime.ir.kernel import Alias, Block, Call, Host, If, Kernel, Leaf, Loop, Loops, Read, Tensor, root
 from pyruntime.placement.open_providers import OpenProvider
+from pyruntime.placement.operations import operations
 from pyruntime.placement.parts import runs_of
 from pyruntime.placement.taken_calls import Taken
 
@@ -60,6 +60,13 @@ class Placement:
             return "" if answer.taker is p else answer.why.get(p.name, "a provider before it has taken the call")
         return p.supports(kernel)
 
+    def move(self, kernels: Sequence[Kernel], providers: Sequence[Provider], why: str) -> None:
+        """Move kernels, and not the reshapes between them, to the first of these providers that supports each."""
+        for k in kernels:
+            if k in self.provider:
+                self.provider[k] = self.first(k, providers)[0]
+                self.reasons.setdefault(k, why)
+
     def move_to_linear_memory(self, kernel: Kernel) -> None:
         self.provider[kernel] = self.first(kernel, [p for p in self.providers if memory_of(p) is LINEAR])[0]
 
@@ -72,6 +79,12 @@ def place(block: Block, providers: Sequence[Provider], requested: int, taken: Ta
     if any(memory_of(p) is LINEAR for p in providers[:requested]):
         _move_values_of_executor(block, out)
         _move_islands(block, out)
+    for n, p in enumerate(providers):
+        if isinstance(p, OpenProvider) and p.takes_parts:
+            for run in [*runs(block, out, p)]:
+                is_whole = any(isinstance(k, Call) and isinstance(k.meaning, Block) for k in run)
+                if not is_whole and (why := p.too_costly(run)):  # whole nodes stay where they are
+                    out.move(run, providers[n + 1 :], why)
     return out
 
 
@@ -171,14 +184,3 @@ def _is_in_linear_memory(t: Tensor, out: Placement) -> bool:
     if isinstance(t.kernel, Leaf):
         return t.kernel.kind in ("feed", "block")
     return t.kernel in out.provider and out.memory(t.kernel) is LINEAR
-
-
-def operations(kernel: Kernel) -> float:
-    """A rough count of a kernel's operations."""
-    kernel = kernel.definition() if isinstance(kernel, Call) else kernel
-    elements = sum(sh.estimate(sh.size(t.shape)) for t in kernel.outputs)
-    if isinstance(kernel, Map):
-        return elements * (1 + len(walk(kernel.expr)))
-    if isinstance(kernel, Reduce):
-        return elements * max(sh.estimate(sh.size(kernel.extents)), 1) * 2
-    return 4.0 * (elements + sum(sh.estimate(sh.size(t.shape)) for t in kernel.inputs))

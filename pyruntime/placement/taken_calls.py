@@ -9,7 +9,9 @@ from typing import Any
 
 from pyruntime.codegen.provider import Provider, Routine
 from pyruntime.ir.blocks import is_constant
-from pyruntime.ir.kernel import Call, Kernel, Tensor, View
+from pyruntime.ir.expr import index
+from pyruntime.ir.kernel import Block, Call, Kernel, Map, Tensor, View
+from pyruntime.ir.rewriting import take_over
 from pyruntime.placement.open_providers import OpenProvider
 
 
@@ -100,11 +102,41 @@ class SharedRoutine:
     def packs_in_runs(self, call: Call, operand: int) -> Kernel | None:
         return self._inner.packs_in_runs(call, operand) if self._taker(call) is None else None
 
-    def returned(self, call: Call) -> Kernel:
-        """What the routine's provider runs in place of a call that its taker does not run in the end."""
+    def returned(self, call: Call) -> list[Kernel]:
+        """What the engine's providers run in place of a call that its taker does not run in the end."""
         for n, (operand, view) in self._answer(call).unpacked.items():
             call.args = (*call.args[:n], operand, *call.args[n + 1 :])
             call.packed -= {n}
             if view is not None:
                 call.strided[n] = view
-        return call if self._inner.claims(call) else call.definition()
+        return [call if self._inner.claims(call) else call.definition()]
+
+
+class WholeNode(Routine):
+    """The routine of whole nodes, which only their taker runs. It has no views and epilogues, because the kernels that
+    may have to replace the call read its operands and make its results."""
+
+    def __init__(self, taken: Taken) -> None:
+        self._taken = taken
+
+    def claims(self, call: Call) -> bool:
+        return True
+
+    def packs(self, call: Call, operand: int) -> Kernel | None:
+        taker = self._taken[call].taker
+        return taker.packs(call, operand) if isinstance(taker, OpenProvider) else None
+
+    def returned(self, call: Call) -> list[Kernel]:
+        """The kernels of the node, and copies of their results to those of the call."""
+        assert isinstance(call.meaning, Block)
+        kernels: list[Kernel] = []
+        for k in call.meaning.kernels:
+            kernels.append(k.definition() if isinstance(k, Call) else k)
+            take_over(kernels[-1], k)
+        for made, out in zip(call.meaning.outputs, call.outputs, strict=True):
+            copy = Map(made.at(*[index(n) for n in range(made.rank)]))
+            copy.replaces(call, (out,))
+            out.kernel, out.index = copy, 0
+            kernels.append(copy)
+        call.outputs = kernels[-1].outputs
+        return kernels

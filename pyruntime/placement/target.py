@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from pyruntime.codegen.provider import LINEAR, CodeProvider, CodeWriter, Memory, Provider, RowLimits, memory_of
 from pyruntime.ir.kernel import Block, Call, Kernel, Tensor
 from pyruntime.ir.rewriting import rewrite_kernels
-from pyruntime.placement.open_providers import OpenProvider
+from pyruntime.placement.open_providers import OpenProvider, part_of
 from pyruntime.placement.parts import join
 from pyruntime.placement.placement import Placement, place, runs
-from pyruntime.placement.taken_calls import SharedRoutine, Taken
+from pyruntime.placement.taken_calls import Answer, SharedRoutine, Taken, WholeNode
 
 
 class Target:
@@ -36,19 +37,37 @@ class Target:
                 if name not in self.routines:
                     self.routines[name] = SharedRoutine(routine, providers[:n], providers[n + 1 :], self.taken)
 
+    @property
+    def takes_node(self) -> Callable[[Call], bool] | None:
+        """Whether a provider runs the call of a whole node. None if no provider takes whole nodes; those after one that
+        writes code get none."""
+        before = takewhile(lambda p: isinstance(p, OpenProvider), self.providers)
+        asked = [p for p in before if isinstance(p, OpenProvider) and p.takes_nodes]
+        return partial(self._take_node, asked) if asked else None
+
+    def _take_node(self, asked: Sequence[OpenProvider], call: Call) -> bool:
+        taker = next((p for p in asked if p.supports_node(call)), None)
+        if taker is not None:
+            self.taken[call] = Answer(taker)
+            self.routines.setdefault(call.routine, WholeNode(self.taken))
+        return taker is not None
+
     def place(self, init: Block, main: Block, outputs: Sequence[Tensor]) -> None:
         """Assign the Program's kernels to providers. Those of a provider on arrays become Host kernels. outputs: of the
         Program"""
         if len(self.providers) == 1:
             return
         self.placement = place(main, self.providers, self.requested, self.taken)
+        once = {t.uid for k in init.kernels for t in k.outputs}
         for p in self.providers:
             if isinstance(p, OpenProvider):
-                join(main, [*runs(main, self.placement, p)], outputs, partial(self._step, p))
+                join(main, [*runs(main, self.placement, p)], outputs, partial(self._step, p, once))
         self._return_calls(init, main)
 
-    def _step(self, provider: OpenProvider, kernels: Sequence[Kernel], outputs: Sequence[Tensor]) -> Kernel:
-        step = provider.step(kernels, outputs)
+    def _step(
+        self, provider: OpenProvider, once: set[int], kernels: Sequence[Kernel], outputs: Sequence[Tensor]
+    ) -> Kernel:
+        step = provider.step(part_of(kernels, outputs, once))
         self._took_over(step, *kernels)
         return step
 
@@ -61,16 +80,17 @@ class Target:
     def _return_calls(self, init: Block, main: Block) -> None:
         """Return calls that a provider on arrays was to take, and does not run in the end, to the engine's."""
 
-        def returned(kernel: Kernel) -> Kernel | None:
+        def returned(kernel: Kernel) -> Sequence[Kernel] | None:
             if not isinstance(kernel, Call) or kernel not in self.taken:
                 return None
             if not isinstance(self.taken[kernel].taker, OpenProvider):
                 return None
-            new: Kernel = self.routines[kernel.routine].returned(kernel)
-            if kernel in self.placement.provider:
-                self.placement.provider[new] = self.placement.provider[kernel]
-            self._took_over(new, kernel)
-            return new
+            made: Sequence[Kernel] = self.routines[kernel.routine].returned(kernel)
+            for new in made:
+                if kernel in self.placement.provider:
+                    self.placement.provider[new] = self.placement.provider[kernel]
+                self._took_over(new, kernel)
+            return made
 
         if any(isinstance(answer.taker, OpenProvider) for answer in self.taken.values()):
             rewrite_kernels(init, returned)

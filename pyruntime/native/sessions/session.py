@@ -344,9 +344,11 @@ class Session:
 
     @property
     def _runs_side_by_side(self) -> bool:
-        """Whether runs may be concurrent: not on a GPU, which has one queue, and not with a memory limit of the session
-        or the process, which holds for one run."""
+        """Whether runs may be concurrent: not on a GPU, which has one queue, or on a provider that forbids it, and not
+        with a memory limit of the session or the process, which holds for one run."""
         compiler = self.compiler
+        if not all(p.concurrent for p in compiler.added.values()):
+            return False
         if self.on_kernels is not None or compiler.preset.saves_power or is_limited() or self.programs.has_states:
             return False
         return self.options.memory_limit >= WHOLE and not compiler.uses_gpu

@@ -37,7 +37,8 @@ def symbols_of(kernel: Kernel) -> set[Symbol]:
 def _kernel(kernel: Kernel, out: set[Symbol]) -> None:
     if isinstance(kernel, Call):
         _dims(kernel.attrs.values(), out)
-        _kernel(kernel.meaning, out)
+        for k in kernel.meaning.kernels if isinstance(kernel.meaning, Block) else [kernel.meaning]:
+            _kernel(k, out)
         _expressions([kernel.epilogue] if kernel.epilogue is not None else [], out)
         for view in kernel.strided.values():
             _dims((*view.tensor.shape, view.offset, *view.strides), out)

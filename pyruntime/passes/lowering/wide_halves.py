@@ -90,7 +90,8 @@ class _Widening:
     def kernel(self, k: Kernel) -> None:
         if isinstance(k, Call):
             k.args = tuple([t and _source(t) for t in k.args])
-            self._compute(k.meaning, k.out.dtype)
+            if not isinstance(k.meaning, Block):
+                self._compute(k.meaning, k.out.dtype)
         else:
             self._compute(k, k.out.dtype)
 

@@ -8,7 +8,7 @@ from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, cast, const, dim, index, select
-from pyruntime.ir.kernel import Alias, Call, Loops, Map, Reduce, Tensor
+from pyruntime.ir.kernel import Alias, Block, Call, Loops, Map, Reduce, Tensor
 from pyruntime.training.derive import nbits_rule
 from pyruntime.training.derive.backward_walk import OutputCotangents, Walk
 from pyruntime.training.derive.derivative import axes_of, contributions, zero_like
@@ -84,6 +84,7 @@ def of_call(walk: Walk, kernel: Call, gs: OutputCotangents) -> Cotangents:
     if found is not None:
         return found
     meaning = kernel.meaning
+    assert not isinstance(meaning, Block)
     if isinstance(meaning, Reduce):
         return _of_reduction(walk, meaning, kernel.out, g)
     if isinstance(meaning, Loops):

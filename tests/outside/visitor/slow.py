@@ -22,12 +22,15 @@ class SlowProvider(ArrayProvider):
         (kernel,) = part.kernels
 
         def bind(inputs, outputs, symbols):
-            shapes = [tuple(sh.evaluate(d, symbols) for d in t.shape) for t in part.outputs]
+            shapes = [tuple(sh.evaluate(d, symbols) for d in t.shape) for t in kernel.outputs]
 
             def job():
                 ran.append(kernel.node)
                 arrays = {t.uid: (x.shape, flat(x)) for t, x in zip(part.inputs, inputs, strict=True)}
-                for array, (_, data) in zip(outputs, self.evaluate(kernel, arrays, shapes, symbols), strict=True):
+                made = self.evaluate(kernel, arrays, shapes, symbols)
+                by_uid = {t.uid: data for t, (_, data) in zip(kernel.outputs, made, strict=True)}
+                for t, array in zip(part.outputs, outputs, strict=True):
+                    data = by_uid[t.uid]
                     view = memoryview(array).cast("B").cast(memoryview(array).format)
                     for n, x in enumerate(data):
                         view[n] = x
