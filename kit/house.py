@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "passes": "errors ir onnx codegen runtime",
     "providers.wasm": "errors ir mathlib codegen",
     "providers.webgpu": "errors ir mathlib codegen runtime",
-    "placement": "errors ir host codegen",
+    "placement": "errors ir host codegen providers",
     "program": "errors",
     "runtime": "errors codegen program",
     "emit": "ir onnx codegen frontend placement program runtime",
@@ -50,17 +50,17 @@ MAY_IMPORT = {
     "session": "errors options ir onnx frontend passes compiler runtime",
     "quantization": "arguments errors ir onnx",
     "training": "arguments errors ir host onnx frontend ops program runtime session",
-    "exports": "errors ir host onnx placement program compiler providers.webgpu",
+    "exports": "errors ir host onnx placement providers program compiler providers.webgpu",
     "browser": "errors options ir host onnx codegen frontend placement runtime compiler session training "
     "quantization exports providers.wasm providers.webgpu",
     "native": "arguments errors options ir host onnx codegen frontend placement program runtime compiler session "
-    "training quantization exports providers.wasm providers.webgpu",
-    "api": "ort_errors arguments errors options ir onnx frontend placement training native runtime session",
+    "training quantization exports providers providers.wasm providers.webgpu",
+    "api": "ort_errors arguments errors options ir onnx frontend placement providers training native runtime session",
     "onnxruntime": "api",
     "pyodide": "errors options ir onnx frontend placement compiler program runtime session browser training "
     "quantization exports",
     "c_library": "errors ir onnx frontend native pyruntime",
-    "cli": "errors options training onnx frontend ops placement native runtime c_library pyruntime",
+    "cli": "errors options training onnx frontend ops placement providers native runtime c_library pyruntime",
     "pyruntime": "errors codegen frontend ops placement compiler session training native api pyodide",
 }
 

@@ -12,8 +12,9 @@ from pyruntime.host import ARRAYS
 from pyruntime.ir.kernel import Host
 from pyruntime.onnx.describe import describe
 from pyruntime.onnx.graph import Graph, Source, Value
-from pyruntime.placement.provider_list import BASE, effective, known
+from pyruntime.placement.provider_list import effective, known
 from pyruntime.program.format import Program
+from pyruntime.providers import BASE
 
 GPU = "webgpu"
 

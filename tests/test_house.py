@@ -111,6 +111,16 @@ def test_installed_folders_are_imported_by_their_installed_name() -> None:
     assert not INSTALLED_IN.keys() & {i.module.split(".")[0] for name in everything() for i in imports(name)}
 
 
+@pytest.mark.parametrize("room", ["passes", "placement", "emit"])
+def test_the_compiler_names_no_provider(room: str) -> None:
+    """Kernels go to providers by what these say; the engine's own have no place in the code that asks."""
+    names = [name for name in modules() if room_of(name) == room]
+    nodes = [(name, node) for name in names for node in ast.walk(tree(modules()[name]))]
+    texts = [(name, x.value) for name, x in nodes if isinstance(x, ast.Constant) and isinstance(x.value, str)]
+    found = [f"{name}: {text!r}" for name, text in texts if re.search(r"\b(wasm|webgpu)\b", text)]
+    assert texts and not found, "\n".join(found)
+
+
 def test_every_room_has_its_rule() -> None:
     assert {room_of(name) for name in modules()} - {"providers"} == set(MAY_IMPORT)
     TopologicalSorter({room: rule.split() for room, rule in MAY_IMPORT.items()}).prepare()

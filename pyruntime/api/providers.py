@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from pyruntime.errors import InvalidInput
-from pyruntime.placement.provider_list import BASE, available, is_available
+from pyruntime.placement.provider_list import available, is_available
+from pyruntime.providers import BASE
 
 CPU, WEBGPU = "CPUExecutionProvider", "WebGpuExecutionProvider"
 _THEIRS = {"wasm": CPU, "webgpu": WEBGPU}

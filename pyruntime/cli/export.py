@@ -11,7 +11,8 @@ from pyruntime.cli import common
 from pyruntime.cli.progress import doing
 from pyruntime.errors import InvalidInput
 from pyruntime.native.sessions.program_file import is_program, needs_of_file
-from pyruntime.placement.provider_list import AUTO, BASE, ENGINES
+from pyruntime.placement.provider_list import AUTO
+from pyruntime.providers import BASE, ENGINES
 
 EXAMPLES = {
     "model.onnx model.pyrt --weights": "a file that needs no model",

@@ -98,7 +98,7 @@ def compile_graph(
         why = reasons(main.block, target.placement.reasons)
         owners = [k.provider for k in emitted.host_kernels]
         nodes = report.after(work.init, emitted.within)
-        program.header["explain"] = table(program.header, nodes, why, work.loops, owners)
+        program.header["explain"] = table(program.header, nodes, why, work.loops, target.places, owners)
     watch.lap("emit")
     symbols = {name: s for s, name in emitted.symbols.items()}
     return Compiled(program, emitted.host_kernels, symbols, work.init, main.block, outputs, remarks, watch.timings)

@@ -19,17 +19,17 @@ EMPTY: Json = {
     "place": "", "kernels": [], "calls": 0, "fused": [], "into": "", "work": 0, "crossing": 0, "why": "",
     "loop": "",
 }  # fmt: skip
-PLACES = {"wasm": "wasm", "gpu": "webgpu", "host": "host"}  # place by kind of step; all others are control
 
 
 def table(
     header: Mapping[str, Any], nodes: Sequence[Any], why: Mapping[str, str], loops: Mapping[str, str],
-    owners: Sequence[str] = (),
+    places: Mapping[str, str], owners: Sequence[str] = (),
 ) -> Json:  # fmt: skip
     """The table. A row omits entries that equal those of EMPTY.
 
     nodes: the graph's nodes, as `NodeReport.after` returns them
     why, loops: by label, why a node is not on the session's first provider, and how a loop runs
+    places: the names of providers that write code, by kind of step
     owners: by number of a host step, the provider in Python that it belongs to, or ""
     """
     steps = [(number, s) for number, b in enumerate(header["blocks"]) for s in b["steps"]]
@@ -40,7 +40,7 @@ def table(
             row["place"], row["into"] = item[1], item[2] if len(item) > 2 else ""
             if row["into"] in rows:
                 rows[row["into"]]["fused"].append(item[0])
-    calls = _steps(steps, rows, owners)
+    calls = _steps(steps, rows, {**places, "host": "host"}, owners)
     return {
         "operators": _operators(rows),
         "placement": dict(Counter(place for place, _ in calls)),
@@ -83,19 +83,21 @@ def _sum(dims: Sequence[Any]) -> Any:
     return known if not others else parts[0] if len(parts) == 1 else ["+", *parts]
 
 
-def _place(step: Json, owners: Sequence[str]) -> str:
+def _place(step: Json, places: Mapping[str, str], owners: Sequence[str]) -> str:
     owner = owners[step["id"]] if step["op"] == "host" and owners else ""
-    return owner or PLACES.get(step["op"], "control")
+    return owner or places.get(step["op"], "control")
 
 
-def _steps(steps: Sequence[tuple[int, Json]], rows: dict[str, Json], owners: Sequence[str]) -> list[tuple[str, str]]:
+def _steps(
+    steps: Sequence[tuple[int, Json]], rows: dict[str, Json], places: Mapping[str, str], owners: Sequence[str]
+) -> list[tuple[str, str]]:
     """Add the calls to the rows. Returns (place, kernel) of each call."""
     out: list[tuple[str, str]] = []
     crossed: dict[int, Any] = {}  # by buffer: bytes that a copy step moved, until a node reads the buffer
     for number, step in steps:
         if step["op"] == "copy":
             crossed |= {b["buffer"]: _bytes(b) for _, b in step["pairs"]}
-        place = _place(step, owners)
+        place = _place(step, places, owners)
         for call in _calls(step):
             if call["node"] in rows:
                 _count(rows[call["node"]], place if number else "init", step, call, crossed)

@@ -188,9 +188,9 @@ def updates_state(kernel: Kernel) -> bool:
 
 @dataclass(eq=False, slots=True)
 class Call(Kernel):
-    """A routine with one contract, defined by `meaning`, a Map, Reduce or Loops with the same operands. For a whole
-    ONNX node ("onnx:LayerNormalization") that is a Block whose outputs are those of the call, in other tensors. attrs
-    are plain ints, floats, strings, Dims and tuples of them.
+    """A routine with one contract, defined by `meaning`, a Map, Reduce or Loops with the same operands; for a whole
+    ONNX node ("onnx:Gelu") a Block, whose outputs have the values of the call's. attrs are plain ints, floats, strings,
+    Dims and tuples of them.
 
     Passes may add:
     strided: operand n is a `View` of the tensor in args
@@ -223,8 +223,7 @@ class Call(Kernel):
         return t
 
     def definition(self) -> Map | Reduce | Loops:
-        """The definition of the routine's result, with order and epilogue, as a kernel that makes this one's
-        outputs. Not of a whole node."""
+        """The definition, with order and epilogue, as a kernel that makes these outputs. Not of a whole node."""
         assert not isinstance(self.meaning, Block)
         out = replace(self.meaning)
         out.replaces(self, self.outputs)

@@ -11,12 +11,10 @@ from pyruntime.codegen.provider import CodeProvider, CodeWriter, Provider
 from pyruntime.errors import ExecutionError, InvalidInput
 from pyruntime.placement.open_providers import OpenProvider, OpenProviders
 from pyruntime.placement.target import CpuOnly, Target
+from pyruntime.providers import ALIASES, BASE, ENGINES, GPU
 
 GROUP = "pyruntime.providers"  # the group of entry points by which packages offer providers
-BASE = "wasm"  # supports every kernel
 AUTO = "auto"  # stands for the engine's own, whichever is faster
-ENGINES = (BASE, "webgpu")  # the engine's own providers, which write code
-_ALIASES = {"CPUExecutionProvider": "wasm", "cpu": "wasm", "WebGpuExecutionProvider": "webgpu"}
 _registered: dict[str, ArrayProvider] = {}
 
 
@@ -29,7 +27,7 @@ def register_provider(provider: ArrayProvider) -> None:
     if not isinstance(name, str) or not name or not is_written or kind.compile is ArrayProvider.compile:
         hint = "a provider is an object of a subclass of ArrayProvider with a name, supports and compile"
         raise InvalidInput(f"{provider!r} is no provider", hint=hint)
-    if name in ENGINES or name in _ALIASES or _registered.get(name, provider) is not provider:
+    if name in ENGINES or name in ALIASES or _registered.get(name, provider) is not provider:
         raise InvalidInput(f'a provider "{name}" exists already')
     _registered[name] = provider
 
@@ -80,17 +78,17 @@ def _name_and_options(entry: Any) -> tuple[str, Mapping[str, Any]]:
         entry, options = entry.get("name"), entry
     elif isinstance(entry, tuple) and entry:
         entry, options = entry[0], entry[-1]
-    return _ALIASES.get(str(entry), str(entry)), options if isinstance(options, Mapping) else {}
+    return ALIASES.get(str(entry), str(entry)), options if isinstance(options, Mapping) else {}
 
 
 def gpu_options(providers: Sequence[Any]) -> dict[str, str]:
-    """The options of "webgpu" and "auto", as texts."""
-    given = [options for name, options in map(_name_and_options, providers) if name in ("webgpu", AUTO)]
+    """The options of the GPU and of "auto", as texts."""
+    given = [options for name, options in map(_name_and_options, providers) if name in (GPU, AUTO)]
     return {key: str(value) for options in given for key, value in options.items() if value is not None}
 
 
 def allows_software(providers: Sequence[Any]) -> bool:
-    """Whether "webgpu" or "auto" has the option `allow_software`: its kernels may run on an adapter that computes on
+    """Whether the GPU or "auto" has the option `allow_software`: its kernels may run on an adapter that computes on
     the CPU, although the session names WebAssembly, too."""
     return gpu_options(providers).get("allow_software") in ("True", "true", "1")
 
@@ -101,18 +99,19 @@ def is_auto(providers: Sequence[Any]) -> bool:
 
 
 def known(providers: Sequence[Any]) -> list[str]:
-    """Names in order of preference, with "webgpu", "wasm" for "auto". An entry may also be a pair of name and options
-    or {"name": …}, as in onnxruntime. Unknown providers are skipped with a warning, as onnxruntime does. Errors:
-    InvalidInput if no known one remains."""
+    """Names in order of preference; for "auto" the engine's own, the GPU first. An entry may also be a pair of name and
+    options or {"name": …}, as in onnxruntime. Unknown providers are skipped with a warning, as onnxruntime does.
+    Errors: InvalidInput if no known one remains."""
     if not isinstance(providers, Sequence) or isinstance(providers, str):
-        raise InvalidInput(f"providers must be a list of names, not {providers!r}", hint="wasm and webgpu are known")
+        hint = f"{' and '.join(ENGINES)} are known"
+        raise InvalidInput(f"providers must be a list of names, not {providers!r}", hint=hint)
     named = [name for name, _ in map(_name_and_options, providers)]
     names = list(dict.fromkeys(n for name in named for n in (reversed(ENGINES) if name == AUTO else [name])))
     found = [n for n in names if n in ENGINES or _found(n)]
     for n in names:
         if n in found:
             continue
-        are = ", ".join([*sorted(_registered), "wasm"]) + " and webgpu are"
+        are = ", ".join([*sorted(_registered), BASE]) + f" and {GPU} are"
         if not found:
             raise InvalidInput(f'provider "{n}" is unknown', hint=are)
         warnings.warn(f'provider "{n}" is unknown and skipped ({are})', stacklevel=3)

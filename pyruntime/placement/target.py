@@ -105,6 +105,12 @@ class Target:
         return self.placement.memory(kernel)
 
     @property
+    def places(self) -> dict[str, str]:
+        """The names of the providers that write code, by the kind of their steps."""
+        written: list[Any] = [p for p in self.providers if p.name in self.writers]
+        return {p.op: p.name for p in written}
+
+    @property
     def memories(self) -> list[Memory]:
         """The memories besides linear memory."""
         found = [memory_of(p) for p in self.providers]

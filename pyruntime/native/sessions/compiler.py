@@ -19,16 +19,9 @@ from pyruntime.onnx.graph import Graph, Value
 from pyruntime.onnx.weight_values import elements
 from pyruntime.options import PRESETS, SessionOptions
 from pyruntime.placement.open_providers import OpenProviders
-from pyruntime.placement.provider_list import (
-    ENGINES,
-    allows_software,
-    effective,
-    is_auto,
-    known,
-    open_providers,
-    target,
-)
+from pyruntime.placement.provider_list import allows_software, effective, is_auto, known, open_providers, target
 from pyruntime.placement.target import Target
+from pyruntime.providers import ENGINES
 from pyruntime.session.model_source import weight_sources
 from pyruntime.session.specialisation import Requirements
 

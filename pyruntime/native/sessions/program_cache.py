@@ -26,9 +26,9 @@ from pyruntime.onnx.describe import describe, described_type
 from pyruntime.onnx.graph import Graph, Value, Weight
 from pyruntime.onnx.sources import FileSource, MemorySource
 from pyruntime.options import SessionOptions, program_options
-from pyruntime.placement.provider_list import ENGINES
 from pyruntime.placement.target import Target
 from pyruntime.program.format import Program
+from pyruntime.providers import ENGINES
 
 OFF = "session.disable_program_cache"  # a config entry, which browsers have, too
 OFF_FOR_ALL = "PYRUNTIME_DISABLE_PROGRAM_CACHE"  # an environment variable

@@ -17,8 +17,9 @@ from pyruntime.native.sessions.program_file import Exported
 from pyruntime.native.sessions.shared_weights import load_executor
 from pyruntime.native.sessions.state_values import NativeStates
 from pyruntime.onnx.graph import Graph
-from pyruntime.placement.provider_list import BASE, ENGINES, allows_software, effective, known
+from pyruntime.placement.provider_list import allows_software, effective, known
 from pyruntime.program.format import Program
+from pyruntime.providers import BASE, ENGINES
 from pyruntime.runtime.arena import WHOLE
 from pyruntime.runtime.planner import PlanCounts
 from pyruntime.session.model_source import about

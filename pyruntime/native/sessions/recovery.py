@@ -11,7 +11,8 @@ from pyruntime.native.gpu.device import warn
 from pyruntime.native.memory.budgets import free_idle
 from pyruntime.native.sessions.programs import Programs
 from pyruntime.placement.open_providers import ALL
-from pyruntime.placement.provider_list import BASE, effective
+from pyruntime.placement.provider_list import effective
+from pyruntime.providers import BASE
 from pyruntime.runtime.recovery import (
     AGAIN,
     FAIL,
