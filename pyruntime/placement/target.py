@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import takewhile
 from typing import Any
 
 from pyruntime.codegen.provider import LINEAR, CodeProvider, CodeWriter, Memory, Provider, RowLimits, memory_of
@@ -41,8 +40,11 @@ class Target:
     def takes_node(self) -> Callable[[Call], bool] | None:
         """Whether a provider runs the call of a whole node. None if no provider takes whole nodes; those after one that
         writes code get none."""
-        before = takewhile(lambda p: isinstance(p, OpenProvider), self.providers)
-        asked = [p for p in before if isinstance(p, OpenProvider) and p.takes_nodes]
+        asked: list[OpenProvider] = []
+        for p in self.providers:
+            if not isinstance(p, OpenProvider):
+                break
+            asked += [p] if p.takes_nodes else []
         return partial(self._take_node, asked) if asked else None
 
     def _take_node(self, asked: Sequence[OpenProvider], call: Call) -> bool:
