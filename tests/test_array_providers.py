@@ -203,6 +203,22 @@ def test_parts_in_inner_blocks(text: str, shapes: list[int], parts: int) -> None
     assert len([entry for entry in segments_of(s).log if isinstance(entry, list)]) == parts
 
 
+def test_a_loop_keeps_the_calls_of_a_provider() -> None:
+    """A loop whose body calls a provider is no procedure; whole nodes in it stay, too."""
+    data = model("""(int64 n, float[2,8] x, float[8,8] w) => (float[2,8] y)
+        <bool yes = {1}, float[8] one = {1, 1, 1, 1, 1, 1, 1, 1}> { y = Loop (n, yes, x) <
+        body = b (int64 i, bool go, float[2,8] v) => (bool more, float[2,8] o)
+        { more = Identity (go) p = MatMul (v, w) l = LayerNormalization (p, one) o = Tanh (l) }> }""")
+    rng = np.random.default_rng(2)
+    given = {"n": np.array(3, np.int64), "x": rng.standard_normal((2, 8), np.float32), "w": np.eye(8, dtype=np.float32)}
+    for name in ("products", "norms"):
+        s = InferenceSession(data, providers=[(name, {"least": 0} if name == "products" else {}), "wasm"])
+        check(s, given, data, 1e-5)
+        (loop,) = [n["loop"] for n in s.explain()["nodes"] if n["op"] == "Loop"]
+        assert loop == f'runs step by step: its body has a call that the provider "{name}" runs'
+        assert s.explain()["placement"][name] == 1
+
+
 def test_the_life_of_a_provider() -> None:
     s = InferenceSession(MODEL, providers=["segments", "wasm"])
     provider = segments_of(s)

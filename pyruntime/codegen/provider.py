@@ -72,6 +72,10 @@ class Routine(Protocol):
         """Whether the routine runs this call unchanged."""
         return False
 
+    def taker(self, call: Call) -> str:
+        """The name of the provider on arrays that runs the call in place of the routine, or ""."""
+        return ""
+
     def reads(self, call: Call, operand: int, view: View) -> bool:
         """Whether the routine can read an operand through this view."""
         return False

@@ -156,7 +156,7 @@ def _hoist_products(w: Work) -> None:
 def _compile_loops(w: Work) -> None:
     from pyruntime.passes.loops.whole_loops import compile_loops  # few models need it
 
-    w.loops |= compile_loops(w.main, lanes=w.cpu_only)
+    w.loops |= compile_loops(w.main, w.routines, lanes=w.cpu_only)
     hoist_constants(w.main, w.init)  # packed matrices of loops
     remove_dead(w.main, w.outputs)
 

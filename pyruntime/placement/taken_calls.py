@@ -78,6 +78,10 @@ class SharedRoutine:
             answer.ask(self._after, call)
         return isinstance(answer.taker, OpenProvider)
 
+    def taker(self, call: Call) -> str:
+        taker = self._taker(call)
+        return "" if taker is None else taker.name
+
     def reads(self, call: Call, operand: int, view: View) -> bool:
         """Only if the routine could run the call, too: it gets the call if the provider does not run it in the end,
         and the definition reads no views."""
@@ -121,6 +125,10 @@ class WholeNode(Routine):
 
     def claims(self, call: Call) -> bool:
         return True
+
+    def taker(self, call: Call) -> str:
+        taker = self._taken[call].taker
+        return "" if taker is None else taker.name
 
     def packs(self, call: Call, operand: int) -> Kernel | None:
         taker = self._taken[call].taker

@@ -47,7 +47,10 @@ class _Hoisting:
         carried = {t.uid for t in loop.body.inputs[1:]}
         for k in loop.body.kernels:
             inside = [t.uid for t in k.inputs if t.uid in self.makers or t.uid in carried]
-            if isinstance(k, (Map, Reduce, Alias, Call)) and all(uid in self.free for uid in inside):
+            is_pure = (
+                isinstance(k, (Map, Reduce, Alias)) or isinstance(k, Call) and isinstance(k.meaning, (Map, Reduce))
+            )
+            if is_pure and all(uid in self.free for uid in inside):
                 self.free.update(t.uid for t in k.outputs)
 
     def kernels(self) -> list[Kernel]:

@@ -13,10 +13,14 @@ Loop too, and this pass runs after it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from pyruntime.codegen.provider import Routine
 from pyruntime.ir import shape as sh
+from pyruntime.ir.blocks import all_kernels
 from pyruntime.ir.dtype import BOOL, I32, I64
 from pyruntime.ir.expr import Expr, cast, dim, index
-from pyruntime.ir.kernel import Block, Kernel, Loop, Loops, Map, Read, Tensor
+from pyruntime.ir.kernel import Block, Call, Kernel, Loop, Loops, Map, Read, Tensor
 from pyruntime.ir.rewriting import take_over
 from pyruntime.ir.statements import nodes
 from pyruntime.passes.loops.bodies import StepByStep, body_of
@@ -30,18 +34,19 @@ MOST_BYTES = 256 << 20  # stacks of a loop that may end before its limit
 WHOLE = "written as one procedure"
 
 
-def compile_loops(block: Block, lanes: bool) -> dict[str, str]:
+def compile_loops(block: Block, routines: Mapping[str, Routine], lanes: bool) -> dict[str, str]:
     """Replace loops in this block and its inner blocks, inner ones first. Returns for each loop's node how it runs, as
     a sentence. lanes: units are chunks of vectors, as CPUs need; otherwise each column is a unit"""
     kernels: list[Kernel] = []
     found: dict[str, str] = {}
     for kernel in block.kernels:
         for inner in kernel.blocks:
-            found |= compile_loops(inner, lanes)
+            found |= compile_loops(inner, routines, lanes)
         if not isinstance(kernel, Loop):
             kernels.append(kernel)
             continue
         try:
+            _require_own(kernel.body, routines)
             kernels += _procedure(kernel, lanes)
             found[kernel.node] = WHOLE
         except StepByStep as reason:
@@ -49,6 +54,13 @@ def compile_loops(block: Block, lanes: bool) -> dict[str, str]:
             found[kernel.node] = f"runs step by step: {reason}"
     block.kernels = kernels
     return found
+
+
+def _require_own(body: Block, routines: Mapping[str, Routine]) -> None:
+    """Errors: StepByStep if a provider on arrays runs a call of the body"""
+    for k in all_kernels(body):
+        if isinstance(k, Call) and (name := routines[k.routine].taker(k)):
+            raise StepByStep(f'its body has a call that the provider "{name}" runs')
 
 
 def _procedure(loop: Loop, lanes: bool) -> list[Kernel]:
