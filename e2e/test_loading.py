@@ -8,11 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
 from onnx import external_data_helper, helper, numpy_helper
 
 from e2e.conftest import Tab
+from kit import gguf_models
 from kit import small_models as models
 from kit.chromium import ROOT
+from kit.gpu import GPU_IN_PAGES
+from pyruntime import InferenceSession
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 Y = np.maximum(X @ models.WEIGHT + models.BIAS, 0)
@@ -169,6 +173,36 @@ def test_onnxruntimes_own_format(page: Tab) -> None:
     create = """const extra = { session: { load_model_format: 'ORT' } };
       const session = await ort.InferenceSession.create('/models/affine.ort', { extra });"""
     assert_affine(page.run(create + RUN))
+
+
+@pytest.mark.parametrize("of_gpu", [False, True])
+def test_gguf(page: Tab, tmp_path: Path, of_gpu: bool) -> None:
+    """A page opens llama.cpp's files from their bytes, and computes what a native session does."""
+    path = tmp_path / "model.gguf"
+    gguf_models.write(path, "llama", GGMLQuantizationType.Q4_1)
+    found = page.run(
+        """
+      const model = Uint8Array.from(arg.model);
+      const session = await ort.InferenceSession.create(model, { executionProviders: arg.providers });
+      const ids = (values) => new ort.Tensor('int64', BigInt64Array.from(values, BigInt), [1, values.length]);
+      const feeds = { input_ids: ids(arg.tokens), attention_mask: ids(arg.tokens.map(() => 1)) };
+      feeds.position_ids = ids(arg.tokens.map((_, n) => n));
+      for (const { name, shape } of session.inputMetadata.slice(3)) {
+        feeds[name] = new ort.Tensor('float32', [], [1, shape[1], 0, shape[3]]);
+      }
+      const { logits } = await session.run(feeds, ['logits']);
+      await session.release();
+      return Array.from(await logits.getData());
+    """,
+        {"model": [*path.read_bytes()], "tokens": gguf_models.TOKENS,
+         "providers": [GPU_IN_PAGES, "wasm"] if of_gpu else ["wasm"]},
+    )  # fmt: skip
+    session = InferenceSession(path)
+    tokens = np.array([gguf_models.TOKENS])
+    feeds = {i.name: np.zeros((1, i.shape[1], 0, i.shape[3]), np.float32) for i in session.get_inputs()[3:]}
+    feeds |= {"input_ids": tokens, "attention_mask": np.ones_like(tokens)}
+    (want,) = session.run(["logits"], {**feeds, "position_ids": np.arange(tokens.size)[None]})
+    np.testing.assert_allclose(found, want.ravel(), rtol=0, atol=3e-5)
 
 
 @pytest.mark.parametrize("kind", ["isolated", "plain"])

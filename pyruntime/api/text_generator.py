@@ -21,6 +21,7 @@ from pyruntime.api.session import InferenceSession
 from pyruntime.arguments import checks_arguments
 from pyruntime.errors import ExecutionError, InvalidInput, NotSupported, file_bytes
 from pyruntime.native.sessions.program_file import is_program
+from pyruntime.onnx.gguf_file import gguf_tokenizer, is_gguf_file
 from pyruntime.runtime.generation import not_together
 from pyruntime.runtime.writing import (
     BEYOND,
@@ -64,9 +65,10 @@ class Generated:
 class TextGenerator:
     """A decoder that writes text.
 
-    model: an ONNX decoder with a KV cache, as exporters write it: its inputs and caches are found by name and shape
-    tokenizer: the path of a tokenizer.json, or an object with `encode(text).ids` and `decode(ids)`; without one,
-        prompts are tokens
+    model: an ONNX decoder with a KV cache, as exporters write it: its inputs and caches are found by name and shape; or
+        a GGUF file
+    tokenizer: the path of a tokenizer.json or of a GGUF file, or an object with `encode(text).ids` and `decode(ids)`;
+        by default the one in the model, if it is a GGUF file; without one, prompts are tokens
     draft: a smaller decoder with the same tokens, which proposes `draft_tokens` tokens at a time; the model checks them
         in one run. The result does not change.
     logits: name of the output
@@ -84,7 +86,7 @@ class TextGenerator:
         providers: Sequence[Any] | None = None, stop_tokens: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         _check("draft_tokens", draft_tokens, True, least=1)
-        self.tokenizer = _tokenizer(tokenizer)
+        self.tokenizer = _tokenizer(model if tokenizer is None and is_gguf_file(model) else tokenizer)
         self._texts: list[Text] = []  # of the newest call
         self._turn = RLock()  # whose owner runs the model, or changes what its caches hold
         self._is_running = False
@@ -295,7 +297,7 @@ def _tokenizer(tokenizer: Any) -> Any:
         from tokenizers import Tokenizer
     except ImportError as e:
         raise NotSupported("the package tokenizers is not installed", hint="pip install tokenizers") from e
-    data = file_bytes(tokenizer)
+    data = gguf_tokenizer(tokenizer) if is_gguf_file(tokenizer) else file_bytes(tokenizer)
     try:
         return Tokenizer.from_buffer(data)
     except Exception as e:  # the package raises no other class

@@ -26,7 +26,6 @@ _KINDS = (
     (257, b"ustar", "a tar archive", "unpack it first"),
     (4, b"TFL3", "a TensorFlow Lite model", "convert it to ONNX first, with tf2onnx for example"),
     (8, b'{"', "a safetensors file, which holds weights without a graph", "export the model that uses them to ONNX"),
-    (0, b"GGUF", "a GGUF file", _CONVERT),
     (0, b"\x89HDF", "an HDF5 file, as Keras writes", _CONVERT),
     (0, b"\x93NUMPY", "a NumPy array", "give the model here, arrays are its inputs"),
     (0, b"\x89PNG", "a PNG picture", "give the model here, pictures are its inputs"),
@@ -39,6 +38,11 @@ _KINDS = (
 def is_ort_format(source: Source) -> bool:
     """Whether a file is in ONNX Runtime's format: its identifier follows the offset of the root table."""
     return source.size >= 8 and bytes(source.read(4, 4)) == b"ORTM"
+
+
+def is_gguf(source: Source) -> bool:
+    """Whether a file is one of llama.cpp's."""
+    return source.size >= 4 and bytes(source.read(0, 4)) == b"GGUF"
 
 
 def not_onnx(source: Source, first_bytes: frozenset[int]) -> InvalidModel | None:

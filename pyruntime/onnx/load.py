@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from pyruntime.errors import InvalidModel
-from pyruntime.onnx.file_kind import is_ort_format, not_onnx
+from pyruntime.onnx.file_kind import is_gguf, is_ort_format, not_onnx
 from pyruntime.onnx.graph import Function, Graph, Source
 from pyruntime.onnx.parse_functions import check_expansion, read_functions
 from pyruntime.onnx.parse_graph import BodyReader, FunctionKey, Scope, read_opsets
@@ -48,6 +48,10 @@ def load(data: ModelData, *, open_external: OpenExternal | None = None, require_
         from pyruntime.onnx.ort_format import read_ort_format
 
         return read_ort_format(source)
+    if is_gguf(source):
+        from pyruntime.onnx.gguf_decoder import read_gguf_graph
+
+        return read_gguf_graph(source)
     wire = Wire(source, source.whole if isinstance(source, MemorySource) else None)
     tensors = TensorReader(wire, External(open_external), require_data=require_data)
     return _model(wire, tensors)

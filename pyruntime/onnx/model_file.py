@@ -9,6 +9,7 @@ from typing import Any
 
 from pyruntime.errors import InvalidInput, InvalidModel, not_found
 from pyruntime.onnx.edit import FileGraph, FileModel
+from pyruntime.onnx.file_kind import is_gguf
 from pyruntime.onnx.graph import Source
 from pyruntime.onnx.piece_source import PieceSource
 from pyruntime.onnx.sources import External, FileSource, MemorySource, beside
@@ -38,6 +39,10 @@ def opener(model: Any) -> Open:
         raise not_found(data) from None
     except (OSError, ValueError) as e:
         raise InvalidModel(f'"{os.fspath(data)}" cannot be read: {e}') from None
+    if is_gguf(source):
+        from pyruntime.onnx.gguf_as_onnx import onnx_file  # here, because few models are such files
+
+        source = onnx_file(source)
     external = External(None if in_memory else beside(data))
     _ = FileModel(source, external).graph.nodes
     return lambda: FileModel(source, external)

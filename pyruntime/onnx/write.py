@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, groupby
 from math import prod
 
 from pyruntime.ir.dtype import DType
@@ -56,17 +56,23 @@ def size_of(pieces: Sequence[Piece]) -> int:
 
 
 def joined(pieces: Sequence[Piece]) -> list[Piece]:
-    """The same bytes in fewer pieces: neighbouring spans of a file are one."""
+    """The same bytes in fewer pieces: neighbouring spans of a file are one, and neighbouring new bytes."""
     out: list[Piece] = []
-    for piece in pieces:
-        last = out[-1] if out else None
-        if last and piece.is_copy and last.is_copy and (last.file, last.start + last.size) == (piece.file, piece.start):
-            out[-1] = replace(last, size=last.size + piece.size)
-        elif last and piece.data and last.data:
-            out[-1] = literal(last.data + piece.data)
-        elif piece.size:
-            out.append(piece)
+    for is_new, run in groupby(pieces, lambda piece: bool(piece.data)):
+        if is_new:  # at once: bytes that are appended one by one are copied each time
+            out.append(literal(b"".join(piece.data for piece in run)))
+            continue
+        for piece in run:
+            last = out[-1] if out else None
+            if last and piece.is_copy and last.is_copy and _follows(piece, last):
+                out[-1] = replace(last, size=last.size + piece.size)
+            elif piece.size:
+                out.append(piece)
     return out
+
+
+def _follows(piece: Piece, last: Piece) -> bool:
+    return (last.file, last.start + last.size) == (piece.file, piece.start)
 
 
 def varint(value: int) -> bytes:

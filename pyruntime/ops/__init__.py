@@ -38,4 +38,5 @@ from pyruntime.ops.standard import (  # noqa: F401
 )
 
 registry.register_lazily("pyruntime.ops.rare")
+registry.register_lazily("pyruntime.ops.gguf", of=("pyruntime.gguf", "Unpack"))
 registry.register_lazily("pyruntime.training.derive.gradient_operator", of=("ai.onnx.preview.training", "Gradient"))

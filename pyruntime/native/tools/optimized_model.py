@@ -24,6 +24,7 @@ _STAY = frozenset(
     """Bernoulli DequantizeLinear Dropout Multinomial RandomNormal RandomNormalLike RandomUniform
     RandomUniformLike""".split()
 )
+_DOMAINS = ("", "ai.onnx", "pyruntime.gguf")  # the last has operators that only this engine knows
 _GROWTH = 2  # a node whose result has more bytes than its inputs by this factor stays, as Expand of one number does
 _SMALL = 1 << 16  # bytes of a result that may be larger
 _NAME = 1  # field of ValueInfoProto
@@ -94,7 +95,7 @@ def _candidates(graph: FileGraph, constants: set[str]) -> list[FileNode]:
     """Nodes that read constants alone, in an order in which they can be computed."""
     left = [
         node for node in graph.nodes
-        if node.domain in ("", "ai.onnx") and node.op not in _STAY and not node.graphs and any(node.inputs)
+        if node.domain in _DOMAINS and node.op not in _STAY and not node.graphs and any(node.inputs)
     ]  # fmt: skip
     found: list[FileNode] = []
     while ready := [node for node in left if constants.issuperset(filter(None, node.inputs))]:

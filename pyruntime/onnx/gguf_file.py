@@ -1,0 +1,32 @@
+"""What is in a GGUF file besides the graph: its tokenizer and its chat template."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from pyruntime.onnx.gguf_reader import MAGIC, read_gguf
+from pyruntime.onnx.gguf_tokenizer import tokenizer_json
+from pyruntime.onnx.sources import FileSource
+
+
+def is_gguf_file(path: Any) -> bool:
+    """Whether it is the path of a GGUF file, or its bytes."""
+    if not isinstance(path, (str, os.PathLike)):
+        return isinstance(path, (bytes, bytearray, memoryview)) and bytes(path[:4]) == MAGIC
+    try:
+        with open(path, "rb") as file:
+            return file.read(4) == MAGIC
+    except (OSError, ValueError):
+        return False
+
+
+def gguf_tokenizer(path: str | os.PathLike[str]) -> bytes:
+    """The tokenizer as a tokenizer.json. Errors: InvalidModel for a kind that is not known"""
+    return json.dumps(tokenizer_json(read_gguf(FileSource(path)).metadata)).encode()
+
+
+def chat_template(path: str | os.PathLike[str]) -> str:
+    """The Jinja template that writes messages as one text, "" if the file has none."""
+    return str(read_gguf(FileSource(path)).metadata.get("tokenizer.chat_template", ""))

@@ -1,0 +1,249 @@
+"""GGUF files: blocks as `gguf` reads them, decoders as transformers computes them, the same in onnxruntime after a
+conversion, tokenizers, and files that must be refused."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+from kit.gguf_logits import OUT, ROWS
+from kit.gguf_models import ARCHITECTURES, TOKENS, VOCABULARY, write
+from pyruntime import InferenceSession, TextGenerator
+from pyruntime.cli import main
+from pyruntime.errors import InvalidModel, PyRuntimeError
+from pyruntime.onnx.gguf_blocks import BLOCKS, NAMES
+from pyruntime.onnx.gguf_tokenizer import tokenizer_json
+
+KIND = gguf.GGMLQuantizationType
+# by type: places of half floats in a block, which must be finite
+HALVES = {2: [0], 3: [0, 2], 6: [0], 7: [0, 2], 8: [0], 10: [80, 82], 11: [108], 12: [0, 2], 13: [0, 2], 14: [208]}
+
+
+def random_blocks(kind: int, rows: int, count: int) -> np.ndarray:
+    """Blocks of any codes, some with scales and minima that are 0 or subnormal halves."""
+    rng = np.random.default_rng(kind)
+    raw = rng.integers(0, 256, (rows, count, BLOCKS[kind].bytes)).astype(np.uint8)
+    for at in HALVES[kind]:
+        size = rng.choice([1, 1e-6, 100, 0], (rows, count))
+        raw[..., at : at + 2] = (rng.normal(size=size.shape) * size).astype("<f2")[..., None].view(np.uint8)
+    return raw
+
+
+@pytest.mark.parametrize("bits", [0, 8])
+@pytest.mark.parametrize("kind", BLOCKS, ids=lambda kind: NAMES[kind])
+def test_blocks(kind: int, bits: int) -> None:
+    block = BLOCKS[kind]
+    raw = random_blocks(kind, 5, 3)
+    columns, width = 3 * block.size, max(bits, block.bits)
+    is_symmetric = block.minimum is None and width == block.bits
+    parts = ["codes", "scales", *([] if is_symmetric else ["zeros"])]
+    sizes = {"K": columns, "N": 5, "bits": width, "block_size": block.group}
+    nodes = [
+        helper.make_node("Unpack", ["raw"], parts, domain="pyruntime.gguf", kind=kind, bits=width),
+        helper.make_node("MatMulNBits", ["x", *parts], ["y"], domain="com.microsoft", **sizes),
+    ]
+    inputs = [helper.make_tensor_value_info("x", 1, [columns, columns])]
+    weights = [numpy_helper.from_array(raw, "raw")]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", 1, None)], weights)
+    opsets = [helper.make_opsetid(d, v) for d, v in (("", 21), ("com.microsoft", 1), ("pyruntime.gguf", 1))]
+    session = InferenceSession(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
+    (got,) = session.run(None, {"x": np.eye(columns, dtype=np.float32)})
+    want = gguf.quants.dequantize(raw.reshape(5, -1), KIND(kind))
+    # A minimum is a zero point of the codes here: the quotient, the difference and the product round, each by half an
+    # epsilon of at most the largest minimum, which may be somewhat larger than the largest number.
+    error = 0 if block.minimum is None else 4e-7 * float(np.abs(want).max())
+    np.testing.assert_allclose(got.T, want, rtol=0, atol=error)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    yield tmp_path_factory.mktemp("gguf")
+
+
+def logits(session: Any, tokens: list[int], at_once: int) -> np.ndarray:
+    """Of all tokens: the first ones in one run, then one in each run."""
+    caches = {i.name: np.zeros((1, i.shape[1], 0, i.shape[3]), np.float32)
+              for i in session.get_inputs() if "past" in i.name}  # fmt: skip
+    names = [o.name for o in session.get_outputs()]
+    found, begin = [], 0
+    for end in range(at_once, len(tokens) + 1):
+        places = np.arange(begin, end)[None]
+        feeds = {"input_ids": np.array([tokens[begin:end]]), "attention_mask": np.ones((1, end), np.int64)}
+        out = dict(zip(names, session.run(names, {**feeds, "position_ids": places, **caches}), strict=True))
+        caches = {name: out[name.replace("past_key_values", "present")] for name in caches}
+        found.append(out["logits"][0])
+        begin = end
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_architectures(architecture: str, folder: Path) -> None:
+    path = folder / f"{architecture}.gguf"
+    write(path, architecture)
+    want = np.load(OUT)[architecture]
+    session = InferenceSession(path)
+    for at_once in (len(TOKENS), 5):
+        np.testing.assert_allclose(logits(session, TOKENS, at_once)[-ROWS:], want, rtol=0, atol=3e-5)
+
+
+@pytest.mark.parametrize("kind", [KIND.F16, KIND.BF16, KIND.Q4_0, KIND.Q4_1, KIND.Q5_0, KIND.Q5_1, KIND.Q8_0])
+def test_types(kind: KIND, folder: Path) -> None:
+    """A file of each type computes what a file with the same numbers as float32 does."""
+    path, plain = folder / f"{kind.name}.gguf", folder / f"{kind.name}_plain.gguf"
+    write(path, "llama", kind)
+    numbers = {t.name: gguf.quants.dequantize(t.data, t.tensor_type) for t in gguf.GGUFReader(path).tensors}
+    write(plain, "llama", numbers=numbers)
+    np.testing.assert_allclose(
+        logits(InferenceSession(path), TOKENS, 6), logits(InferenceSession(plain), TOKENS, 6), rtol=0, atol=3e-5
+    )
+
+
+@pytest.mark.parametrize(("architecture", "kind"), [("llama", KIND.Q4_1), ("gemma3", KIND.Q8_0), ("phi2", KIND.F32)])
+def test_convert(architecture: str, kind: KIND, folder: Path) -> None:
+    """onnxruntime runs what `pyruntime convert` writes; it has no operator of this engine."""
+    path, out = folder / "model.gguf", folder / "converted" / "model.onnx"
+    out.parent.mkdir(exist_ok=True)
+    write(path, architecture, kind)
+    assert main(["convert", str(path), str(out)]) == 0
+    assert {node.domain for node in onnx.load(out).graph.node} <= {"", "com.microsoft"}
+    peer = onnxruntime.InferenceSession(out, providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(logits(InferenceSession(path), TOKENS, 6), logits(peer, TOKENS, 6), rtol=0, atol=3e-5)
+    assert (out.parent / "chat_template.jinja").read_text() == "{{ messages[0].content }}"
+    assert not (out.parent / "tokenizer.json").exists()  # the file has none
+
+
+def test_text(folder: Path) -> None:
+    path = folder / "text.gguf"
+    write(path, "qwen2", KIND.Q8_0)
+    tokens = TextGenerator(path, tokenizer=Letters()).generate(TOKENS, max_tokens=6).tokens
+    session, written = InferenceSession(path), [*TOKENS]
+    for _ in tokens:
+        written.append(int(logits(session, written, len(written))[-1].argmax()))
+    assert tokens == written[len(TOKENS) :]
+
+
+class Letters:
+    def encode(self, text: str) -> Any:
+        raise NotImplementedError
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(chr(65 + n) for n in ids)
+
+
+# ── tokenizers ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+BYTES = [chr(c) for c in [*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324)]]
+
+
+def encode(metadata: dict[str, Any], text: str) -> list[str]:
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json(metadata)))
+    assert made.decode(made.encode(text, add_special_tokens=False).ids, skip_special_tokens=False) == text
+    return list(made.encode(text).tokens)
+
+
+@pytest.mark.parametrize(
+    ("pre", "want"),
+    [
+        ("gpt-2", ["a", "b", "Ġ", "1", "2", "3", "4"]),
+        ("smollm", ["a", "b", "Ġ", "1", "2", "3", "4"]),
+        ("qwen2", ["a", "b", "Ġ", "1", "2", "3", "4"]),
+        ("llama-bpe", ["<s>", "a", "b", "Ġ", "12", "3", "4"]),
+    ],
+)
+def test_byte_pairs(pre: str, want: list[str]) -> None:
+    pairs = ["1 2", "12 3", "123 4"] if pre == "gpt-2" else ["1 2", "3 4"]
+    tokens = ["<s>", *BYTES, *(pair.replace(" ", "") for pair in pairs)]
+    metadata = {
+        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": pre, "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.merges": pairs, "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.token_type": [3] + [1] * (len(tokens) - 1),
+    }  # fmt: skip
+    if pre == "gpt-2":
+        want = [*want[:3], "1234"]
+    assert encode(metadata, "ab 1234") == want
+
+
+def test_pieces() -> None:
+    """Scores decide which pair is merged first; a character without a piece becomes bytes."""
+    tokens = ["<unk>", "<s>", *(f"<0x{n:02X}>" for n in range(256)), "▁", "a", "b", "c", "ab", "bc", "▁a", "▁ab"]
+    types = [2, 3] + [6] * 256 + [1] * 8
+    metadata = {
+        "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types,
+        "tokenizer.ggml.scores": [0.0] * 262 + [-3.0, -1.0, -2.0, -4.0], "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.unknown_token_id": 0,
+    }  # fmt: skip
+    assert encode(metadata, "abc é") == ["<s>", "▁a", "bc", "▁", "<0xC3>", "<0xA9>"]
+    assert encode({**metadata, "tokenizer.ggml.add_bos_token": False}, "a") == ["▁a"]
+
+
+# ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def refused(path: Path, data: bytes) -> str:
+    path.write_bytes(data)
+    with pytest.raises(InvalidModel) as error:
+        InferenceSession(path)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "want"),
+    [
+        ({"architecture": "mamba"}, '"mamba" is not known'),
+        ({"fields": {"rope.scaling.type": "yarn"}}, 'rope.scaling.type "yarn"'),
+        ({"fields": {"expert_count": 8}}, "experts"),
+        ({"fields": {"attention.value_length": 8}}, "different sizes"),
+        ({"without": "attention.head_count"}, 'key "llama.attention.head_count"'),
+        ({"without": "blk.1.ffn_up.weight"}, 'no tensor "blk.1.ffn_up.weight"'),
+        ({"more": "blk.0.ffn_gate_inp.weight"}, 'tensor "blk.0.ffn_gate_inp.weight" of this GGUF file is not known'),
+    ],
+)
+def test_unknown_contents(settings: dict[str, Any], want: str, folder: Path) -> None:
+    path = folder / "unknown.gguf"
+    write(path, settings.pop("architecture", "llama"), **settings)
+    assert want in refused(path, path.read_bytes())
+
+
+def test_unknown_forms(folder: Path) -> None:
+    path = folder / "forms.gguf"
+    write(path, "llama")
+    data = path.read_bytes()
+    assert "version 1;" in refused(path, data[:4] + struct.pack("<I", 1) + data[8:])
+    assert "big-endian" in refused(path, data[:4] + struct.pack(">I", 3) + data[8:])
+    place = data.index(b"blk.0.attn_q.weight") + len("blk.0.attn_q.weight") + 4 + 2 * 8
+    assert "type IQ4_NL" in refused(path, data[:place] + struct.pack("<I", 20) + data[place + 4 :])
+    assert "unknown type 99" in refused(path, data[:place] + struct.pack("<I", 99) + data[place + 4 :])
+
+
+def test_damaged_files(folder: Path) -> None:
+    """Wherever a file ends, and whichever byte of its head is another, errors are typed."""
+    path = folder / "damaged.gguf"
+    write(path, "llama", KIND.Q4_0)
+    data = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for end in [*range(4, 40), *rng.integers(40, len(data), 20)]:
+        refused(path, data[:end])
+    head = data.index(b"blk.2.ffn_down.weight")
+    for place, byte in zip(rng.integers(4, head, 150), rng.integers(0, 256, 150), strict=True):
+        path.write_bytes(data[:place] + bytes([byte]) + data[place + 1 :])
+        try:
+            InferenceSession(path).release()
+        except PyRuntimeError as error:
+            assert type(error).__name__ != "InternalError", (place, byte, error)
+
+
+def test_vocabulary_is_that_of_the_last_matrix(folder: Path) -> None:
+    path = folder / "shape.gguf"
+    write(path, "llama")
+    assert InferenceSession(path).get_outputs()[0].shape == ["batch", "tokens", VOCABULARY]
