@@ -18,7 +18,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from kit import small_models, zoo
+from kit import gguf_models, small_models, zoo
 from kit.models import MODELS
 from pyruntime import InferenceSession, __version__, errors
 from pyruntime.cli import COMMANDS, main, progress
@@ -66,6 +66,7 @@ def test_examples_of_the_help_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     onnx.save(small_models.affine(), "model.onnx")
+    gguf_models.write(Path("model.gguf"), "llama")
     a, b = np.ones((2, 4), np.float32), np.ones((3, 2), np.float32)
     adapter = {"w.lora_A": Stored("float32", a.shape, a), "w.lora_B": Stored("float32", b.shape, b)}
     Path("style.safetensors").write_bytes(safetensors.write(adapter, {}))

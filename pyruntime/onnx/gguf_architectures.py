@@ -1,4 +1,4 @@
-"""What distinguishes the decoders that GGUF files name, where the tensors do not tell it; `gguf_decoder.py` has the rest.
+"""What distinguishes the decoders that GGUF files name, where tensors do not tell it; the rest is in gguf_decoder.py.
 
 Source: the key "general.architecture" and the names of keys and tensors that llama.cpp writes
 (https://github.com/ggml-org/llama.cpp/blob/master/gguf-py/gguf/constants.py)
