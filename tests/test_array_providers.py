@@ -298,7 +298,7 @@ def test_a_node_leaves_a_provider_that_fails(where: str, answers: bool) -> None:
     assert len(texts) == 1 and 'provider "faulty" failed: ' in texts[0] and "WebAssembly" in texts[0]
     assert ("5" if answers else f"RuntimeError: no device for {where}") in texts[0]
     assert "MatMul" in texts[0] or where in ("run_start", "run_end")
-    assert places(s)["MatMul"] == "wasm"
+    assert places(s)["MatMul"] == "wasm" and s.metrics()["recovered"] == 1 and s.state == "ready"
     (moved,) = s.explain()["moved"]
     assert moved["to"] == "wasm" and 'provider "faulty" failed' in moved["reason"]
     assert "faulty" in next(n["why"] for n in s.explain()["nodes"] if n["op"] == "MatMul")

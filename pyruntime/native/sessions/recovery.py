@@ -91,6 +91,7 @@ class Recovery:
         nodes = {ALL: error.message} if ALL in provider.refused else error.at_fault
         made = [Move(node, why, following) for node, why in nodes.items()]
         self.moved = [*self.moved, *made]
+        programs.states.enter(SessionState.RECOVERING)
         programs.restart()
         warn(text_of_moves(made))
         return True
