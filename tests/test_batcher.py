@@ -97,6 +97,14 @@ def test_stop_cancel_and_close() -> None:
         batcher.submit(None, request(1))
 
 
+def test_a_callback_closes_the_batcher() -> None:
+    batcher = Batcher(opened(SCALE), size=2, wait=60_000)
+    closed: list[None] = []
+    first, _, waits = [batcher.submit(None, request(1)) for _ in range(3)]
+    first.add_done_callback(lambda _: closed.append(batcher.close()))
+    assert waits.result(30)[0][0, 0] == 2 and closed == [None]
+
+
 @pytest.mark.parametrize(
     ("text", "options", "reason"),
     [

@@ -187,12 +187,13 @@ class Batcher:
         return f"{self._layout.key(types, request.dims, {name: _text(x) for name, x in alone.items()})};{settings}"
 
     def close(self) -> None:
-        """Run what waits, and refuse later requests. The session stays open."""
+        """Run what waits, and refuse later requests. The session stays open. In a callback of a request it returns
+        before the rest has run."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
             thread = self._thread
-        if thread is not None:
+        if thread not in (None, threading.current_thread()):
             thread.join()
 
     # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
