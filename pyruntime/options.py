@@ -7,13 +7,15 @@ gets the first paragraph.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pyruntime.errors import InvalidInput
 
+Options = TypeVar("Options", bound="SessionOptions")
 LEVELS = ("disabled", "basic", "extended", "layout", "all")
 NATIVE, PAGE, PYODIDE = "native", "page", "Pyodide"  # where sessions run
 PROGRAM, LIMIT, SESSION = "program", "limit", "session"  # what options act on
@@ -294,6 +296,15 @@ def program_options(options: SessionOptions) -> dict[str, Any]:
     chosen = {name: x.kind for name, x in declared(SessionOptions).items() if x.acts_on == PROGRAM}
     values = {name: getattr(options, name) for name in chosen}
     return {name: str(values[name]) if kind.values else values[name] for name, kind in chosen.items()}
+
+
+def own(options: Options) -> Options:
+    """A copy for one session: the caller may change the options for the next one."""
+    found = copy.copy(options)
+    for each in fields(found):
+        if isinstance(value := getattr(found, each.name), (dict, list)):
+            setattr(found, each.name, copy.copy(value))
+    return found
 
 
 def check_options(options: SessionOptions, place: str, of_program: bool = False) -> None:

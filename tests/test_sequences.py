@@ -137,6 +137,20 @@ def test_prepare_after_a_refused_run_and_with_adapters() -> None:
         )
 
 
+def test_the_caller_changes_options_for_the_next_session() -> None:
+    options = SessionOptions()
+    options.adapters = {"one": network.adapter("one")}
+    session = InferenceSession(network.MODEL, options)
+    options.memory_limit = 1
+    options.adapters.clear()
+    active = RunOptions()
+    active.add_active_adapter("one", 2.0)
+    feeds = {**network.inputs(3, 0), "past": network.NOBODY}
+    right = network.expected(feeds, network.NOBODY, {"one": 2.0})["y"]
+    np.testing.assert_allclose(session.run(None, feeds, active)[0], right, rtol=1e-3, atol=1e-3)
+    assert session.get_session_options().memory_limit > 1
+
+
 def test_a_batcher_stops_one_request_and_obeys_run_options() -> None:
     session = InferenceSession(network.MODEL)
     feeds = {**network.inputs(2, 0), "past": network.NOBODY}

@@ -29,7 +29,7 @@ from pyruntime.native.sessions.session import Session
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, operator_of
 from pyruntime.onnx.sources import MemorySource, beside
-from pyruntime.options import without_effect
+from pyruntime.options import own, without_effect
 from pyruntime.placement.provider_list import effective
 from pyruntime.session.memory_report import MemoryReport
 from pyruntime.session.run_options import RunOptions, check_run_options
@@ -62,7 +62,7 @@ class InferenceSession:
     ) -> None:
         if not isinstance(sess_options, (SessionOptions, type(None))):
             raise InvalidInput(f"sess_options cannot be of type {type(sess_options).__name__}", hint="SessionOptions")
-        options = self.options = self._sess_options = sess_options or SessionOptions()
+        options = self.options = self._sess_options = own(sess_options or SessionOptions())
         check(options)
         has_fallback = bool(options.fallback) and bool(int(kwargs.pop("enable_fallback", 1)))
         disabled = kwargs.pop("disabled_optimizers", None) or ()

@@ -15,7 +15,7 @@ from pyruntime.frontend.feed_checks import NodeArg, arguments, check_given, chec
 from pyruntime.frontend.maps import classes
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph
-from pyruntime.options import PYODIDE, SessionOptions, check_options
+from pyruntime.options import PYODIDE, SessionOptions, check_options, own
 from pyruntime.placement.provider_list import is_auto, known
 from pyruntime.pyodide.adapters import PyodideAdapters
 from pyruntime.pyodide.programs import Programs, executor
@@ -41,7 +41,7 @@ class InferenceSession:
     def __init__(
         self, path_or_bytes: Any, sess_options: SessionOptions | None = None, providers: Sequence[Any] | None = None
     ) -> None:
-        options = sess_options or SessionOptions()
+        options = own(sess_options or SessionOptions())
         check_options(options, PYODIDE)
         listed = providers or ["wasm"]
         self._named = ["auto"] if is_auto(listed) else known(listed)

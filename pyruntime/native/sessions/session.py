@@ -33,7 +33,7 @@ from pyruntime.native.sessions.recovery import Recovery
 from pyruntime.native.sessions.run_queue import RunQueue
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
-from pyruntime.options import NATIVE, SessionOptions, check_options
+from pyruntime.options import NATIVE, SessionOptions, check_options, own
 from pyruntime.placement.provider_list import effective, known
 from pyruntime.runtime.adapter_places import ALL_A, ALL_B
 from pyruntime.runtime.arena import WHOLE
@@ -90,7 +90,7 @@ class Session:
     ) -> None:
         if not isinstance(sess_options, (SessionOptions, type(None))):
             raise InvalidInput(f"sess_options cannot be of type {type(sess_options).__name__}", hint="SessionOptions")
-        self.options = sess_options or SessionOptions()
+        self.options = own(sess_options or SessionOptions())
         self.on_kernels = on_kernels
         check_model(model)
         is_exported = is_program(model)
