@@ -18,6 +18,7 @@ from pyruntime import InferenceSession, InvalidModel, PyRuntimeError
 from pyruntime.native.sessions.validation import read_program
 from pyruntime.program.format import FORMAT, HEAD, MAGIC
 from scripts.contract import SCHEMA, slim
+from tests.wasm.native import needs_code
 
 COUNT = 400
 SOURCES = cache(corrupted.sources)
@@ -43,6 +44,17 @@ def test_damaged_programs_are_refused_or_run() -> None:
     assert not [(told, end) for told, _, end in ends if not end.isidentifier()]
     assert {end for told, _, end in ends if "bits of" in told or "cut to" in told} == {"InvalidModel"}
     assert sum(end == "ran" for *_, end in ends) < COUNT // 5
+
+
+@needs_code
+def test_hostile_programs_that_call_machine_code() -> None:
+    """Any operands: a call that leaves its memory is declined, and WebAssembly traps or computes as without it."""
+    found = corrupted.native_sources()
+    ran = [corrupted.outcome(data, feeds) for _, data, feeds in found]
+    assert set(ran) == {"ran"}
+    ends = [end for _, end in corrupted.watched(found, 1, 60)]
+    assert all(end.isidentifier() for end in ends), ends
+    assert ends.count("ran") > 10 and ends.count("ExecutionError") > 1
 
 
 def test_both_runtimes_say_the_same_of_damaged_programs(tmp_path: Path) -> None:

@@ -103,6 +103,9 @@ class _Flow:
         for output in self.header["outputs"]:
             for v in _tensors(output["value"]):
                 self._tensor(v, f'output "{output["name"]}"')
+        made = [output["name"] for output in self.header["outputs"]]
+        if "types" in self.header and not all(v["name"] in made for v in self.header["types"]["outputs"]):
+            raise _damaged("it lacks outputs that it declares")
         self._states()
 
     def _states(self) -> None:

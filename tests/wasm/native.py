@@ -6,12 +6,17 @@ import ctypes
 import mmap
 import sys
 import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from pyruntime.providers.wasm.native import function, pages
 from pyruntime.providers.wasm.native.kinds import KINDS
+from pyruntime.providers.wasm.printer import native_imports
 from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.printer.native_imports import FUNCTIONS, import_into
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
@@ -48,6 +53,24 @@ def add_imports(module: Module, host: WasmHost) -> None:
     """Let the module use the host's machine code, if it has any."""
     if host.native.code is not None:
         import_into(module, host.native.functions)
+
+
+@contextmanager
+def machine_code_calls() -> Iterator[list[str]]:
+    """The names of the functions that write the calls of machine code, as modules are written meanwhile."""
+    calls: list[str] = []
+
+    def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            calls.append(name)
+            return real(*args)
+
+        return call
+
+    with ExitStack() as stack:
+        for name in [each for each in vars(native_imports) if each.startswith("call_")]:
+            stack.enter_context(patch.object(native_imports, name, counted(name, getattr(native_imports, name))))
+        yield calls
 
 
 needs_code = pytest.mark.skipif(not usable(), reason="the processor has no AVX2")
