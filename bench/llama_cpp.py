@@ -30,7 +30,8 @@ class LlamaCpp:
     def __init__(self, size: str, threads: int) -> None:
         installed()
         command = [sys.executable, "-m", "bench.llama_cpp", size, str(threads)]
-        environment = {**os.environ, "PYTHONPATH": str(FOLDER.resolve())}
+        # OpenMP's threads sleep while they wait, as those of the others: waiting is no work
+        environment = {**os.environ, "PYTHONPATH": str(FOLDER.resolve()), "OMP_WAIT_POLICY": "passive"}
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             env=environment,

@@ -96,7 +96,9 @@ def native_sources() -> list[tuple[str, bytes, dict[str, Any]]]:
     """The same of products and convolutions whose code calls machine code, as a hostile author might write it."""
     rng, out = np.random.default_rng(0), []
     real = WasmCodeWriter.__init__
-    with patch.object(WasmCodeWriter, "__init__", lambda *args, **how: real(*args, **{**how, "native": True})):
+    with patch.object(
+        WasmCodeWriter, "__init__", lambda *args, **how: real(*args, **{**how, "native": tuple(FUNCTIONS)})
+    ):
         for text in PRODUCTS.strip().splitlines():
             model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {text}')
             for weight in model.graph.value_info:

@@ -6,9 +6,8 @@ import ctypes
 import mmap
 import sys
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import numpy as np
@@ -17,7 +16,7 @@ import pytest
 from pyruntime.providers.wasm.native import function, pages
 from pyruntime.providers.wasm.native.kinds import KINDS
 from pyruntime.providers.wasm.printer import native_imports
-from pyruntime.providers.wasm.printer.assembler import Module
+from pyruntime.providers.wasm.printer.assembler import Function, Module
 from pyruntime.providers.wasm.printer.native_imports import FUNCTIONS, import_into
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
@@ -57,19 +56,15 @@ def add_imports(module: Module, host: WasmHost) -> None:
 
 @contextmanager
 def machine_code_calls() -> Iterator[list[str]]:
-    """The names of the functions that write the calls of machine code, as modules are written meanwhile."""
+    """The names of functions in machine code, one for each call in the modules that are written meanwhile."""
     calls: list[str] = []
+    real = native_imports.function
 
-    def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            calls.append(name)
-            return real(*args)
+    def counted(module: Module, name: str) -> Function:
+        calls.append(name)
+        return real(module, name)
 
-        return call
-
-    with ExitStack() as stack:
-        for name in [each for each in vars(native_imports) if each.startswith("call_")]:
-            stack.enter_context(patch.object(native_imports, name, counted(name, getattr(native_imports, name))))
+    with patch.object(native_imports, "function", counted):
         yield calls
 
 
