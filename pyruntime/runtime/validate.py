@@ -104,7 +104,7 @@ class _Flow:
             for v in _tensors(output["value"]):
                 self._tensor(v, f'output "{output["name"]}"')
         made = [output["name"] for output in self.header["outputs"]]
-        if "types" in self.header and not all(v["name"] in made for v in self.header["types"]["outputs"]):
+        if "types" in self.header and not all(v.get("name", "") in made for v in self.header["types"]["outputs"]):
             raise _damaged("it lacks outputs that it declares")
         self._states()
 
