@@ -11,7 +11,7 @@ import onnx.parser
 from onnx import helper
 
 from kit.interpret import run
-from tests.wasm.native import machine_code_calls, usable
+from kit.machine_code import machine_code_calls, usable
 
 
 def value_info(name: str, x: Any, symbolic: bool = False) -> onnx.ValueInfoProto:

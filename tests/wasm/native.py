@@ -6,30 +6,19 @@ import ctypes
 import mmap
 import sys
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 
+from kit.machine_code import usable
 from pyruntime.providers.wasm.native import function, pages
 from pyruntime.providers.wasm.native.kinds import KINDS
-from pyruntime.providers.wasm.printer import native_imports
-from pyruntime.providers.wasm.printer.assembler import Function, Module
+from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.printer.native_imports import FUNCTIONS, import_into
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
 # name -> relaxed SIMD, threads
 SETUPS = dict.fromkeys(KINDS, (True, 1)) | {f"{name} on threads": (True, 2) for name in KINDS}
-
-
-def usable() -> list[str]:
-    """Names of the instruction sets that this machine has."""
-    try:
-        return [kind.name for kind in pages.available()]
-    except pages.NoNativeCode:
-        return []
 
 
 def host(setup: str, threads: int, relaxed: bool) -> WasmHost:
@@ -52,20 +41,6 @@ def add_imports(module: Module, host: WasmHost) -> None:
     """Let the module use the host's machine code, if it has any."""
     if host.native.code is not None:
         import_into(module, host.native.functions)
-
-
-@contextmanager
-def machine_code_calls() -> Iterator[list[str]]:
-    """The names of functions in machine code, one for each call in the modules that are written meanwhile."""
-    calls: list[str] = []
-    real = native_imports.function
-
-    def counted(module: Module, name: str) -> Function:
-        calls.append(name)
-        return real(module, name)
-
-    with patch.object(native_imports, "function", counted):
-        yield calls
 
 
 needs_code = pytest.mark.skipif(not usable(), reason="the processor has no AVX2")
