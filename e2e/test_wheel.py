@@ -125,9 +125,15 @@ def check(found: Any, models: Path) -> None:
     native = quantize(models / "digits.onnx", 8, samples=CASES[-1][1], smallest=4096)
     assert digest == sha256(native.to_bytes()).hexdigest() and bits == [layer.bits for layer in native.layers]
     assert errors == pytest.approx(native.errors, rel=1e-2) and 8 in bits
-    np.testing.assert_allclose(
-        found["again"], np.maximum(small_models.WEIGHT.sum(0) + small_models.BIAS, 0)[None], rtol=1e-5
-    )
+    row = np.maximum(small_models.WEIGHT.sum(0) + small_models.BIAS, 0)[None]
+    np.testing.assert_allclose(found["again"], row, rtol=1e-5)
+    results, moved, used, warnings = found["provider"]
+    for rows, result in zip((1, 2, 1), results, strict=True):
+        np.testing.assert_allclose(result, np.repeat(row, rows, 0), rtol=1e-5)
+    assert used == [["products", "CPUExecutionProvider"], ["memoryview"]]
+    reason = 'provider "products" failed: RuntimeError: no device'
+    assert [(move["reason"], move["to"]) for move in moved] == [(reason, "wasm")]
+    assert len(warnings) == 1 and reason in warnings[0]
 
 
 NODE = """

@@ -32,6 +32,8 @@ SOURCES = {
         g (float[N, samples] sound) => (float[N, 1] loudness)
         { axes = Constant <value_ints = [1]> ()  squares = Mul (sound, sound)
           power = ReduceMean (squares, axes)  loudness = Sqrt (power) }""",
+    "product": """<ir_version: 10, opset_import: ["" : 20]>
+        g (float[N, 64] x, float[64, 32] w) => (float[N, 32] y) { h = MatMul (x, w)  y = Tanh (h) }""",
     # overflows half floats at 300
     "halves": """<ir_version: 10, opset_import: ["" : 20]> g (float16[4] x) => (float16[4] y)
         { squares = Mul (x, x)  y = Sqrt (squares) }""",

@@ -51,13 +51,14 @@ MAY_IMPORT = {
     "quantization": "arguments errors ir onnx",
     "training": "arguments errors ir host onnx frontend ops program runtime session",
     "exports": "errors ir host onnx placement providers program compiler providers.webgpu",
+    "page_providers": "errors ir host codegen emit placement providers runtime",
     "browser": "errors options ir host onnx codegen frontend placement runtime compiler session training "
-    "quantization exports providers.wasm providers.webgpu",
+    "quantization exports page_providers providers.wasm providers.webgpu",
     "native": "arguments errors options ir host onnx codegen frontend placement program runtime compiler session "
     "training quantization exports providers providers.wasm providers.webgpu",
     "api": "ort_errors arguments errors options ir onnx frontend placement providers training native runtime session",
     "onnxruntime": "api",
-    "pyodide": "errors options ir onnx frontend placement compiler program runtime session browser training "
+    "pyodide": "errors options ir host onnx frontend placement compiler program runtime session browser training "
     "quantization exports",
     "c_library": "errors ir onnx frontend native pyruntime",
     "cli": "errors options training onnx frontend ops placement providers native runtime c_library pyruntime",

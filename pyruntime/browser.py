@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyruntime.codegen.choices import Chosen
 from pyruntime.compiler.compile import Compiled, Stopwatch, compile_graph
 from pyruntime.compiler.settings import Settings
-from pyruntime.errors import InvalidInput, NeedsValue, PyRuntimeError, UnsupportedOp, our_fault
+from pyruntime.errors import ExecutionError, InvalidInput, NeedsValue, PyRuntimeError, UnsupportedOp, our_fault
 from pyruntime.exports import compile_for_file, needs_of, with_types
 from pyruntime.frontend.maps import Border, Column, classes, without_maps
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
@@ -30,7 +30,9 @@ from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, 
 from pyruntime.onnx.page_files import Missing, PageFile, PartialFile, Read, opener, path_of
 from pyruntime.onnx.weight_values import elements
 from pyruntime.options import SessionOptions, from_javascript
-from pyruntime.placement.provider_list import effective, known, open_providers, registered, target
+from pyruntime.page_providers.parts import Parts
+from pyruntime.page_providers.session_providers import SessionProviders
+from pyruntime.placement.provider_list import effective, known, registered, target
 from pyruntime.placement.target import Target
 from pyruntime.session.model_source import about
 from pyruntime.session.needs import Given, GivenTensor
@@ -56,6 +58,7 @@ class Compilation:
         self.timings = json.dumps(compiled.timings | watch.timings)
         self._kernels = compiled.host_kernels
         self._symbols = compiled.symbols
+        self.parts = Parts(compiled.host_kernels, compiled.symbols)
 
     def host(self, number: int, inputs: str, env: str = "{}") -> str:
         """Run a Host step. inputs: JSON list of {"dims", "data"} or null; env: JSON of the values that `call` takes."""
@@ -118,7 +121,7 @@ class PageCompiler:
         self.settings = Settings(options)
         self.host = dict(host)
         self.refused: dict[str, str] = {}  # by node, why it does not run on the GPU
-        self.added = open_providers(host.get("executionProviders") or [], 1)
+        self.added = SessionProviders(host)
         self._warned: set[str] = set()
 
     def prepare(self, graph: Graph) -> Border:
@@ -130,12 +133,17 @@ class PageCompiler:
     ) -> Compiled:  # fmt: skip
         """all_results: the outputs are the results of all kernels; cpu_only: no kernel runs on the GPU; providers: in
         place of the session's"""
-        return self.compile_for(self.target(cpu_only, providers), graph, specs, constants, all_results)
+        while True:
+            try:
+                return self.compile_for(self.target(cpu_only, providers), graph, specs, constants, all_results)
+            except ExecutionError as e:
+                if not self.added.leave(e):
+                    raise
 
     def target(self, cpu_only: bool = False, providers: Sequence[str] | None = None) -> Target:
         names = known(providers or self.host.get("executionProviders") or ["wasm"])
         engines = self._engines(names, {name: self.host.get(name, default) for name, default in TARGET.items()})
-        return target(names, engines, self.added, cpu_only)
+        return target(names, engines, self.added.opened, cpu_only)
 
     def compile_for(
         self, chosen: Target, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None,
@@ -156,7 +164,7 @@ class PageCompiler:
         """A Program for one thread of any host, and what it needs of the GPU. adapter: the GPU that is assumed"""
         engines = self._engines(names, TARGET, adapter)
         specs, constants, _ = requirements
-        compiled = self.compile_for(target(names, engines, self.added), graph, specs, constants)
+        compiled = self.compile_for(target(names, engines, self.added.opened), graph, specs, constants)
         return compiled, needs_of(compiled, engines[-1][1], adapter)
 
     def _engines(self, names: Sequence[str], features: Mapping[str, Any], assumed: Any = None) -> list[Any]:
@@ -230,14 +238,22 @@ class Model:
         self.programs.split_dims(json.loads(dims))
         self.programs.prepare()
 
+    @property
+    def added(self) -> SessionProviders:
+        return self.compiler.added
+
+    def recompile(self) -> None:
+        """Compile again, after nodes have left a provider."""
+        self.programs.forget()
+        self.programs.prepare()
+
     def leave_gpu(self, nodes: str) -> None:
         """Compile again, without the GPU, or without it for these nodes. nodes: JSON, reasons by node"""
         refused = json.loads(nodes)
         self.compiler.refused |= refused
         if not refused:
             self.compiler.host["gpu"] = None
-        self.programs.forget()
-        self.programs.prepare()
+        self.recompile()
 
     @property
     def info(self) -> str:

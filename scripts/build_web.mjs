@@ -378,10 +378,10 @@ const NOT_IN_PAGES = /\.(map|cjs|ts|cts|whl|bin)$|\.node\.|^pyodide-lock|\.sw\./
 
 /** Writes the types twice, for import and for require(), because TypeScript reads a file as only one of both. */
 async function types() {
-  for (const name of ['index', 'pictures', 'training', 'quantize', 'ort', 'extras', 'offline', 'offline.sw', 'engine.sw']) {
+  for (const name of ['index', 'pictures', 'providers', 'training', 'quantize', 'ort', 'extras', 'offline', 'offline.sw', 'engine.sw']) {
     const text = await readFile(join(ROOT, `web/${name}.d.ts`), 'utf8');
     await writeFile(join(DIST, `${name}.d.ts`), text);
-    await writeFile(join(DIST, `${name}.d.cts`), text.replace(/'\.\/(index|pictures|training|quantize)\.js'/g, "'./$1.cjs'"));
+    await writeFile(join(DIST, `${name}.d.cts`), text.replace(/'\.\/(index|pictures|providers|training|quantize)\.js'/g, "'./$1.cjs'"));
   }
 }
 

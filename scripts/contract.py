@@ -177,10 +177,17 @@ def javascript_types() -> str:
             lines.append(f" * @property {{{language.type(inner)}}} {entry} {inner.get('description', '')}".rstrip())
         lines.append(" */")
     lines += [
+        "/**",
+        " * Parts of providers that users add (web/run/array_parts.js). during: tells these of the start and end of a run",
+        " * @typedef {{ has(id: number): boolean,",
+        " *   run(executor: object, step: HostStep, state: object, key: string): unknown,",
+        " *   during?<T>(executor: object, run: () => T | Promise<T>): Promise<T> }} Parts",
+        " */",
         "/**", " * @typedef {object} ProgramData", " * @property {Header} header", " * @property {Uint8Array} blob",
         " * @property {WebAssembly.Module} [module] of the blob's WebAssembly, once it is compiled",
         " * @property {Promise<WebAssembly.Module>} [compiling] the same while it is compiled",
         " * @property {any} python the Python object behind it, for host steps and specialisation; null in the page",
+        " * @property {Parts} [parts] some of its host steps",
         " */", "export {};", "",
     ]  # fmt: skip
     return "\n".join(line.rstrip() for line in lines)

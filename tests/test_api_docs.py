@@ -24,7 +24,7 @@ TEXT = "\n".join(PAGES.values())
 JAVASCRIPT = "\n".join(text for name, text in PAGES.items() if name not in ("python", "command-line"))
 ERRORS = (ROOT / "docs/errors/README.md").read_text()
 DECLARED = "".join(
-    (ROOT / "web" / name).read_text() for name in ("index.d.ts", "pictures.d.ts", "quantize.d.ts", "training.d.ts")
+    (ROOT / "web" / f"{name}.d.ts").read_text() for name in ("index", "pictures", "providers", "quantize", "training")
 )
 INHERITED = {"endProfiling", "inputMetadata", "inputNames", "outputMetadata", "outputNames", "startProfiling"}
 EXPORTED = """

@@ -127,7 +127,7 @@ def test_an_answer_is_kept(visitor: Callable[[str], Any], monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"lest": 1}, r'"products" has no option "lest" \(it has least, packs\)'),
+        ({"lest": 1}, r'"products" has no option "lest" \(did you mean least\?\)'),
         ({"least": "many"}, '"least" of provider "products" cannot be \'many\' .*type float'),
         ({"packs": 2}, '"packs" of provider "products" cannot be \'2\' .*type bool'),
     ],

@@ -466,6 +466,7 @@ export function on<K extends keyof Events>(name: K, listener: (event: Events[K])
 export function off<K extends keyof Events>(name: K, listener: (event: Events[K]) => void): void;
 
 export * from './pictures.js';
+export * from './providers.js';
 export * from './quantize.js';
 export * from './training.js';
 

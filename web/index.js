@@ -1,6 +1,7 @@
 // The public API, which is onnxruntime-web's. An import starts nothing; the first session starts the worker.
 
 import { env } from 'onnxruntime-common';
+import { platform } from './common/platform.js';
 import { attach, shutdown } from './page/engine/client.js';
 import { pageTensors } from './page/gpu/page_gpu.js';
 import { droppedSessions } from './page/sessions/handler.js';
@@ -40,6 +41,13 @@ export async function stats() {
     ...worker, ...tensors, arenas: worker.arenas + linear.used, gpu: worker.gpu + gpu.used,
     droppedSessions: droppedSessions.count, droppedTensors: droppedTensors.count,
   };
+}
+
+/** Registers a provider in JavaScript: a module, which the engine's worker imports. Resolves to its name. @param {string | URL} address */
+export async function registerProvider(address) {
+  const name = await attach().call('provider', { address: platform.address(String(address)) });
+  registerProviders([name]);
+  return name;
 }
 
 /**

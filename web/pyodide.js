@@ -5,6 +5,7 @@ import { unpackBits } from './common/elements.js';
 import { toPayload } from './common/errors.js';
 import { joinedAdapters } from './run/joined_adapters.js';
 import { Executor } from './run/executor.js';
+import { pythonParts } from './run/python_parts.js';
 import { mergedWeight } from './worker/models/merged_weights.js';
 import { read as statesOf, write } from './worker/models/state_values.js';
 import { codeFeatures } from './worker/wasm_features.js';
@@ -24,15 +25,17 @@ function attempt(action) {
 
 /**
  * @param {string} header @param {Uint8Array} blob @param {import('./run/environment.js').ReadFile} read @param {RunStep} step
+ * @param {string} parts JSON: of providers that users add @param {import('./run/python_parts.js').BindInPython} bind
  * @param {number} memoryLimit 4 GiB or more: no limit
  */
-export function open(header, blob, read, step, memoryLimit) {
+export function open(header, blob, read, step, parts, bind, memoryLimit) {
   /** @type {import('./run/environment.js').HostSteps} */
   const python = {
     host: (_, { id }, inputs, env) => JSON.parse(step(id, JSON.stringify(inputs), JSON.stringify(Object.fromEntries(env)))),
   };
   const limit = memoryLimit >= 2 ** 32 ? Infinity : memoryLimit;
-  return attempt(() => Executor.createNow({ header: JSON.parse(header), blob, python: null }, read, python, limit));
+  const program = { header: JSON.parse(header), blob, python: null, parts: pythonParts(JSON.parse(parts), bind) };
+  return attempt(() => Executor.createNow(program, read, python, limit));
 }
 
 /**

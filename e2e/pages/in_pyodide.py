@@ -8,11 +8,13 @@ import base64
 import gc
 import json
 import sys
+import warnings
 import weakref
 from hashlib import sha256
 from importlib import import_module
 
-from pyruntime import InferenceSession, SessionOptions, quantize
+from pyruntime import ArrayProvider, InferenceSession, SessionOptions, quantize, register_provider
+from pyruntime.ir.kernel import Call
 from pyruntime.pyodide.tensors import Tensor
 
 
@@ -81,6 +83,47 @@ def freed():
     return program() is None
 
 
+class Products(ArrayProvider):
+    """Runs products in Python. jobs: after so many it fails"""
+
+    name = "products"
+    options = {"jobs": 1000}
+
+    def __init__(self, jobs=0):
+        self.jobs = jobs
+        self.log = []
+
+    def open(self, options, threads):
+        self.log.append(made := Products(options["jobs"]))
+        return made
+
+    def supports(self, kernel):
+        return "" if isinstance(kernel, Call) and kernel.routine == "matmul" else "only products"
+
+    def compile(self, part):
+        a, b = (part.inputs.index(t) for t in part.kernels[0].args)
+        return lambda inputs, outputs, symbols: lambda: self.multiply(inputs[a], inputs[b], outputs[0])
+
+    def multiply(self, a, b, out):
+        if len(self.log) >= self.jobs:
+            raise RuntimeError("no device")
+        self.log.append(type(out).__name__)
+        for i in range(out.shape[0]):
+            for j in range(out.shape[1]):
+                out[i, j] = sum(a[i, k] * b[k, j] for k in range(b.shape[0]))
+
+
+def with_provider():
+    """Runs on a provider in Python, which fails in the second run; what it did, results, moved nodes, a warning."""
+    register_provider(factory := Products())
+    session = InferenceSession("/models/affine.onnx", providers=[("products", {"jobs": 1}), "wasm"])
+    with warnings.catch_warnings(record=True) as caught:
+        results = [plain(session.run(None, {"x": [[1.0] * 4] * rows})[0]) for rows in (1, 2, 1)]
+    moved = [dict(move) for move in session.explain()["moved"]]
+    used = session.get_providers(), factory.log[0].log
+    return results, moved, used, [str(w.message) for w in caught]
+
+
 def main(cases):
     assert "numpy" not in sys.modules and freed()
     session = InferenceSession(open("/models/affine.onnx", "rb").read())
@@ -112,5 +155,6 @@ def main(cases):
             file(session), file(session, providers=["webgpu", "wasm"]), file(InferenceSession("/models/upper.onnx")),
         ],
         "quantized": quantized(json.loads(cases)[-1][1][0]),
+        "provider": with_provider(),
         "again": plain(session.run(["y"], {"x": rows})[0]),
     })  # fmt: skip

@@ -1,35 +1,35 @@
-"""Runs parts of providers on arrays (`ArrayProvider`) in pages. Python does not see the memory of the session there, so
-arrays are copies."""
+"""Arrays of the parts of providers in Python (`ArrayProvider`) where the executor is JavaScript. Python cannot see the
+memory of the session there, so they are copies, which the executor fills and reads (web/run/python_parts.js)."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from pyruntime.host.table import ARRAYS, host_function
 from pyruntime.ir.dtype import DType
-from pyruntime.ir.reference import Array
-from pyruntime.ir.storage import code_of, encode
-from pyruntime.onnx.weight_values import decode
+from pyruntime.ir.storage import code_of
+from pyruntime.ir.symbol import Symbol
 
 
-@host_function(ARRAYS)
-def run(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
-    """attrs: the "part"; the executor adds "shapes" (of the outputs, as ints) and "symbols" (their values)."""
-    compiled = attrs["part"]
-    inputs = [
-        array(bytearray(encode(given[1], t.dtype)), given[0], t.dtype)
-        for given, t in zip(args, compiled.part.inputs, strict=True)
-        if given is not None
-    ]
-    outputs = [
-        (bytearray(math.prod(shape) * t.dtype.size), shape, t.dtype)
-        for shape, t in zip(attrs["shapes"], compiled.part.outputs, strict=True)
-    ]
-    compiled.bind(inputs, [array(*made) for made in outputs], attrs["symbols"])()
-    return [(shape, decode(bytes(data), dtype)) for data, shape, dtype in outputs]
+class CopiedArrays:
+    """Those of one plan. part: a `CompiledPart` (placement/open_providers.py); shapes: of its inputs and outputs"""
+
+    def __init__(self, part: Any, shapes: Sequence[Sequence[int]], symbols: Mapping[Symbol, int]) -> None:
+        types = [t.dtype for t in (*part.part.inputs, *part.part.outputs)]
+        self._data = [bytearray(math.prod(shape) * d.size) for shape, d in zip(shapes, types, strict=True)]
+        arrays = [array(*given) for given in zip(self._data, map(tuple, shapes), types, strict=True)]
+        count = len(part.part.inputs)
+        self._job = part.bind(arrays[:count], arrays[count:], symbols)
+
+    def buffer(self, n: int) -> bytearray:
+        """The bytes of an array: of an input, or after these of an output."""
+        return self._data[n]
+
+    def run(self) -> None:
+        self._job()
 
 
 def array(data: bytearray, shape: tuple[int, ...], dtype: DType) -> Any:

@@ -15,7 +15,7 @@ from pyruntime.ir.symbol import Symbol
 
 Function = Callable[[list[Array | None], dict[str, Any]], list[Array]]
 FUNCTIONS: dict[str, Function] = {}
-ARRAYS = "arrays"  # runs a part of a provider on arrays
+ARRAYS = "arrays"  # stands for parts of providers on arrays, which executors run themselves
 
 
 def host_function(name: str) -> Callable[[Function], Function]:
@@ -40,7 +40,7 @@ def call(
     outputs and the values of "symbols". symbols: by the Program's names; env: values of those that have one, and of
     dims that follow from them. Errors: ExecutionError for results of other shapes; InternalError for any other
     failure."""
-    if "kernel" not in step.attrs and step.fn != ARRAYS:
+    if "kernel" not in step.attrs:
         with our_fault("running it", step.node):
             return FUNCTIONS[step.fn](args, step.attrs)
     values = values_of_symbols(symbols, env)

@@ -141,23 +141,23 @@ class OpenProvider:
 
 
 class CompiledPart:
-    """A part, compiled."""
+    """A part, compiled. nodes: labels of its nodes; compiled: what the provider's `compile` has returned"""
 
     def __init__(self, provider: OpenProvider, part: Part) -> None:
         self.provider = provider
         self.part = part
-        self._nodes = nodes_of(part.kernels)
+        self.nodes = nodes_of(part.kernels)
         with self._fault():
-            self._bind = provider.compile(part)
-            _check_function("compile", self._bind)
+            self.compiled = provider.compile(part)
+            _check_function("compile", self.compiled)
 
     def _fault(self) -> Any:
-        return faults_of(self.provider.name, self._nodes)
+        return faults_of(self.provider.name, self.nodes)
 
     def bind(self, inputs: Sequence[Any], outputs: Sequence[Any], symbols: Mapping[Symbol, int]) -> Job:
         """The job for these arrays. Errors: ExecutionError, of the job, too"""
         with self._fault():
-            job = self._bind(inputs, outputs, symbols)
+            job = self.compiled(inputs, outputs, symbols)
             _check_function("bind", job)
 
         def run() -> None:
@@ -205,10 +205,7 @@ class OpenProviders(dict[str, OpenProvider]):
     def add(self, provider: ArrayProvider, given: Mapping[str, Any], threads: int) -> None:
         """Open a provider with these options. Errors: InvalidInput for unknown options; ExecutionError if it fails"""
         name = provider.name
-        if unknown := sorted(given.keys() - provider.options.keys()):
-            hint = f"it has {', '.join(provider.options) or 'none'}"
-            raise InvalidInput(f'provider "{name}" has no option "{unknown[0]}"', hint=hint)
-        options = {key: _typed(name, key, given.get(key, value), value) for key, value in provider.options.items()}
+        options = checked_options(provider, given)
         try:
             opened = provider.open(options, threads)
             if not isinstance(opened, ArrayProvider):
@@ -228,6 +225,17 @@ class OpenProviders(dict[str, OpenProvider]):
 def _close(providers: Sequence[OpenProvider]) -> None:
     for p in providers:
         p.close()
+
+
+def checked_options(provider: ArrayProvider, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a provider. Errors: InvalidInput for unknown ones, and for values of other types"""
+    if unknown := sorted(given.keys() - provider.options.keys()):
+        from difflib import get_close_matches  # imported here because it takes time in a page
+
+        close = get_close_matches(unknown[0], provider.options, 1)
+        hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(provider.options) or 'none'}"
+        raise InvalidInput(f'provider "{provider.name}" has no option "{unknown[0]}"', hint=hint)
+    return {key: _typed(provider.name, key, given.get(key, value), value) for key, value in provider.options.items()}
 
 
 def _typed(provider: str, key: str, given: Any, default: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from pyruntime.codegen.array_provider import ArrayProvider
 from pyruntime.codegen.provider import CodeProvider, CodeWriter, Provider
 from pyruntime.errors import ExecutionError, InvalidInput
-from pyruntime.placement.open_providers import OpenProvider, OpenProviders
+from pyruntime.placement.open_providers import OpenProvider, OpenProviders, checked_options
 from pyruntime.placement.target import CpuOnly, Target
 from pyruntime.providers import ALIASES, BASE, ENGINES, GPU
 
@@ -71,7 +71,7 @@ def _found(name: str) -> ArrayProvider | None:
     return _registered.get(name)
 
 
-def _name_and_options(entry: Any) -> tuple[str, Mapping[str, Any]]:
+def name_and_options(entry: Any) -> tuple[str, Mapping[str, Any]]:
     """The engine's name of a provider, and its options."""
     options: Any = {}
     if isinstance(entry, Mapping):
@@ -83,7 +83,7 @@ def _name_and_options(entry: Any) -> tuple[str, Mapping[str, Any]]:
 
 def gpu_options(providers: Sequence[Any]) -> dict[str, str]:
     """The options of the GPU and of "auto", as texts."""
-    given = [options for name, options in map(_name_and_options, providers) if name in (GPU, AUTO)]
+    given = [options for name, options in map(name_and_options, providers) if name in (GPU, AUTO)]
     return {key: str(value) for options in given for key, value in options.items() if value is not None}
 
 
@@ -95,7 +95,7 @@ def allows_software(providers: Sequence[Any]) -> bool:
 
 def is_auto(providers: Sequence[Any]) -> bool:
     """Whether the session is to use the faster one of the engine's providers."""
-    return any(name == AUTO for name, _ in map(_name_and_options, providers))
+    return any(name == AUTO for name, _ in map(name_and_options, providers))
 
 
 def known(providers: Sequence[Any]) -> list[str]:
@@ -105,7 +105,7 @@ def known(providers: Sequence[Any]) -> list[str]:
     if not isinstance(providers, Sequence) or isinstance(providers, str):
         hint = f"{' and '.join(ENGINES)} are known"
         raise InvalidInput(f"providers must be a list of names, not {providers!r}", hint=hint)
-    named = [name for name, _ in map(_name_and_options, providers)]
+    named = [name for name, _ in map(name_and_options, providers)]
     names = list(dict.fromkeys(n for name in named for n in (reversed(ENGINES) if name == AUTO else [name])))
     found = [n for n in names if n in ENGINES or _found(n)]
     for n in names:
@@ -123,11 +123,19 @@ def effective(names: Sequence[str]) -> list[str]:
     return list(names[: names.index(BASE) + 1]) if BASE in names else list(names)
 
 
+def options_of(name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """All options of a provider that others have added. Errors: InvalidInput; also if there is no such provider"""
+    provider = _found(name)
+    if provider is None:
+        raise InvalidInput(f'provider "{name}" is unknown')
+    return checked_options(provider, given)
+
+
 def open_providers(providers: Sequence[Any], threads: int, has_fallback: bool = True) -> OpenProviders:
     """Those of these providers that work on arrays, opened with their options. Errors: InvalidInput for options that
     one refuses; ExecutionError if one cannot be opened, without fallback"""
     made = OpenProviders()
-    for name, options in map(_name_and_options, providers):
+    for name, options in map(name_and_options, providers):
         provider = None if name in (*ENGINES, AUTO) else _found(name)
         if provider is None or name in made:
             continue

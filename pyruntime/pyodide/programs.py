@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -11,12 +12,14 @@ from typing import Any, NamedTuple
 
 import pyruntime.errors
 from pyruntime.browser import Compilation, PageCompiler
-from pyruntime.errors import OutOfMemory, PyRuntimeError, SessionFailed
+from pyruntime.errors import ExecutionError, OutOfMemory, PyRuntimeError, SessionFailed
 from pyruntime.exports import compile_for_file, embed, with_types
 from pyruntime.frontend.feed_checks import required_inputs
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
+from pyruntime.host.arrays import CopiedArrays
 from pyruntime.ir.dtype import BY_NAME
 from pyruntime.onnx.graph import Graph, Source
+from pyruntime.placement.open_providers import running
 from pyruntime.program.types import TensorValue
 from pyruntime.pyodide.tensors import Tensor
 from pyruntime.runtime.metrics import EngineCounts
@@ -76,6 +79,19 @@ class Programs(Specialiser["Program"]):
         return all(spec["name"] in feeds for spec in program.paths.find(list(names)).inputs)
 
     def run(self, feeds: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
+        """The outputs. After a fault of a provider that users have added, the nodes at fault leave it, and the run is
+        repeated."""
+        added = self._compiler.added
+        while True:
+            try:
+                return self._run(feeds, names)
+            except ExecutionError as e:
+                if not added.leave(e):
+                    raise
+                self.forget()
+                self.prepare()
+
+    def _run(self, feeds: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
         program = self._find(feeds, names)
         with self.state_values.during_run(program, names):
             return program.run(feeds, names)
@@ -165,11 +181,13 @@ class Program:
         def read(offset: int, size: int, name: str = "") -> Any:
             return to_js(memoryview(sources[name or ""].read(offset, size)))
 
-        self._proxies = [create_proxy(read), create_proxy(self._step)]
+        self._proxies = [create_proxy(read), create_proxy(self._step), create_proxy(self._bind)]
         blob = to_js(memoryview(compiled.blob))
         self._executor = None
         try:
-            self._executor = self._answer(js.open(compiled.json, blob, *self._proxies, memory_limit))
+            read_file, step, bind = self._proxies
+            parts = compiled.parts.described()
+            self._executor = self._answer(js.open(compiled.json, blob, read_file, step, parts, bind, memory_limit))
         except PyRuntimeError:
             self.release()
             raise
@@ -179,9 +197,11 @@ class Program:
         from pyodide.ffi import to_js
 
         wire = to_js({name: _wire(x) for name, x in feeds.items()}, dict_converter=Object.fromEntries)
-        answer = self._js.run(self._executor, wire, to_js(names), to_js([*self.changing]))
+        with running([*self._compiled.parts.providers.values()]):
+            answer = self._js.run(self._executor, wire, to_js(names), to_js([*self.changing]))
+            found = self._answer(answer)
         self.has_changed_states = answer.hasChangedStates
-        return [result_of(found) for found in self._answer(answer)]
+        return [result_of(x) for x in found]
 
     def figures(self) -> dict[str, Any]:
         """What reports need of the executor: see web/pyodide.js."""
@@ -210,6 +230,19 @@ class Program:
             self._failed = error
             return ""
 
+    def _bind(self, number: int, dims: str, symbols: str) -> NotedArrays:
+        with self.noting_failure():
+            return NotedArrays(self._compiled.parts.bind(number, dims, symbols), self)
+
+    @contextmanager
+    def noting_failure(self) -> Iterator[None]:
+        """Inside the block, JavaScript calls Python. An exception is raised again when the executor has returned."""
+        try:
+            yield
+        except Exception as error:
+            self._failed = error
+            raise
+
     def _answer(self, answer: Any) -> Any:
         failed, self._failed = self._failed, None
         if failed is not None:
@@ -222,6 +255,18 @@ class Program:
             self._js.release(self._executor)
         for proxy in self._proxies:
             proxy.destroy()
+
+
+class NotedArrays:
+    """The arrays of a part of a provider, for JavaScript."""
+
+    def __init__(self, arrays: CopiedArrays, program: Program) -> None:
+        self.buffer = arrays.buffer
+        self._arrays, self._program = arrays, program
+
+    def run(self) -> None:
+        with self._program.noting_failure():
+            self._arrays.run()
 
 
 class _States(StateValues[Program]):

@@ -16,7 +16,7 @@ from pyruntime.frontend.maps import classes
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph
 from pyruntime.options import PYODIDE, SessionOptions, check_options, own
-from pyruntime.placement.provider_list import is_auto, known
+from pyruntime.placement.provider_list import is_auto, known, name_and_options
 from pyruntime.pyodide.adapters import PyodideAdapters
 from pyruntime.pyodide.programs import Programs, executor
 from pyruntime.pyodide.tensors import Tensor, to_output, to_tensor
@@ -51,10 +51,11 @@ class InferenceSession:
         check_model(path_or_bytes)
         js = executor()
         with our_fault("opening the model"):
-            compiler = PageCompiler(options, js.codeFeatures().to_py())
+            compiler = PageCompiler(options, {**js.codeFeatures().to_py(), **self._providers(listed)})
             self._adapters = PyodideAdapters(self._read(path_or_bytes), options.adapters)
             border = compiler.prepare(self._adapters.graph)
             self._classes = {name: classes(node) for name, node in border.scores.items()}
+            self._added = compiler.added
             self.programs = Programs(border.graph, compiler, js, options.memory_limit)
             self.programs.prepare()
         self.watch.name = self.watch.name or border.graph.name
@@ -63,9 +64,15 @@ class InferenceSession:
     def _read(self, model: Any) -> Graph:
         return load(model)
 
+    def _providers(self, listed: Sequence[Any]) -> dict[str, Any]:
+        """Those of the session, as `PageCompiler` takes them."""
+        names = [name for name in known(listed) if name != "webgpu"] or ["wasm"]
+        return {"executionProviders": names, "providerOptions": dict(map(name_and_options, listed))}
+
     def __del__(self) -> None:
         if hasattr(self, "programs"):
             self.programs.forget()
+            self._added.close()
 
     def get_inputs(self) -> list[NodeArg]:
         """Name, type ("tensor(float)", …) and shape (ints, names, None) of each input."""
@@ -75,7 +82,7 @@ class InferenceSession:
         return arguments(self.programs.outputs)
 
     def get_providers(self) -> list[str]:
-        return ["CPUExecutionProvider"]
+        return [*self._added.opened, "CPUExecutionProvider"]
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
@@ -106,9 +113,9 @@ class InferenceSession:
     def explain(self) -> dict[str, Any]:
         """Which node runs where, and why (docs/explain.md)."""
         header, figures = self.programs.latest()
-        why = "" if self._named == ["wasm"] else NO_GPU
-        providers = {"named": self._named, "used": ["wasm"], "why": why}
-        return {**explain(header, figures["env"]), "providers": providers}
+        why = NO_GPU if {"webgpu", "auto"} & set(self._named) else ""
+        providers = {"named": self._named, "used": [*self._added.opened, "wasm"], "why": why}
+        return {**explain(header, figures["env"], self._added.moves), "providers": providers}
 
     def metrics(self) -> Mapping[str, Any]:
         """What the session has counted: see docs/watching.md."""

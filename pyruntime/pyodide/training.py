@@ -52,6 +52,9 @@ class _StepSession(InferenceSession):
     def _read(self, model: Any) -> Graph:
         return self._graph
 
+    def _providers(self, listed: Sequence[Any]) -> dict[str, Any]:
+        return {**super()._providers(listed), "training": True}
+
     def check_feeds(self, input_feed: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
         return self.tensors(input_feed, names)
 

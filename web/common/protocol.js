@@ -75,7 +75,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {MessagePort} [fetchPort] to which the worker sends requests for files that the page fetches
  * @property {number} threads for a run, at most, including the worker itself
  * @property {boolean} shared whether the page can share memory: it may run the session's Programs, too
- * @property {{ executionProviders?: string[], uncached?: boolean, fixedSimd?: boolean, [option: string]: unknown }} options that a Program depends on
+ * @property {{ executionProviders?: string[], providerOptions?: Record<string, object>, uncached?: boolean, fixedSimd?: boolean, [option: string]: unknown }} options that a Program depends on
  * @property {string[]} [named] the providers that the caller named, "auto" among them; `options` has those that it stands for
  * @property {boolean} isAuto whether the GPU is used only if runs on it are faster
  * @property {boolean} allowsSoftware whether the GPU may be an adapter that computes on the CPU, although WebAssembly is named, too
@@ -271,6 +271,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ params: { session: number, program: number }, result: null }} forget
  * @property {{ params: PageMemory, result: null }} memoryLimits
  * @property {{ params: null, result: WorkerStats }} stats
+ * @property {{ params: { address: string }, result: string }} provider registers one in JavaScript; returns its name
  * @property {{ params: { code: string, args: unknown }, result: { value: unknown, providers: string[] } }} python
  */
 

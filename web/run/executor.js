@@ -145,7 +145,8 @@ export class Executor {
     this.word(PANEL_ORDER)[0] = order;
     this.word(CODES_READ)[0] = 0;
     const start = performance.now();
-    return andThen(this.runOnce(feeds, fetches), (results) => {
+    const once = () => this.runOnce(feeds, fetches);
+    return andThen(this.program.parts?.during?.(this, once) ?? once(), (results) => {
       const taken = performance.now() - start;
       if (counts) orders.took(this.word(CODES_READ)[0], taken, team !== null && trial.current === SHARED);
       if (team && cold) trial.tookCold(taken);
@@ -376,6 +377,8 @@ export class Executor {
 
   /** @param {import('../common/program.js').HostStep} step @param {State} state @param {string} key @returns {MaybePromise<State>} */
   runHost(step, state, key) {
+    const { parts } = this.program;
+    if (parts?.has(step.id)) return /** @type {MaybePromise<State>} */ (parts.run(this, step, state, key));
     const python = /** @type {import('./environment.js').HostSteps} */ (this.python);
     const inputs = step.inputs.map((value) => this.hostValue(state, value));
     return andThen(python.host(this.program.python, step, inputs, state.env, this.stop), (results) => this.hostResults(step, state, key, results));

@@ -45,6 +45,8 @@ export class Memory {
     this.apart = 0;
     /** Bytes that this memory has last reported to the page's budget. */
     this.counted = 0;
+    /** Whether others may still write to it. */
+    this.isLeft = false;
   }
 
   /** Tells the page's budget what this memory holds. @param {number} [size] bytes */
@@ -92,7 +94,7 @@ export class Memory {
   giveBack() {
     this.count(0);
     for (const { buffer } of this.others) reportGarbage(buffer);
-    if (this.apart || spare.length === SPARES || this.bytes.length > SPARE_BYTES) return reportGarbage(this.bytes.buffer);
+    if (this.isLeft || this.apart || spare.length === SPARES || this.bytes.length > SPARE_BYTES) return reportGarbage(this.bytes.buffer);
     this.bytes.fill(0, RESERVED);
     spare.push(this);
   }

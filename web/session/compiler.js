@@ -38,6 +38,8 @@
  * @property {(providers: readonly string[], assume: readonly string[]) => MaybePromise<ProgramData>} [portable] the Programs for all feeds as a file has them
  * @property {(names: string[]) => MaybePromise<void>} [splitDims] treats dims of one of these names as separate dims
  * @property {() => MaybePromise<string>} [exportPlan] JSON: the pieces of the model's file with new weights (pyruntime/onnx/write.py)
+ * @property {{ repeated<T>(model: object, work: () => Promise<T>): Promise<T>, moved: import('../runtime/recovery.js').Move[] }} [added]
+ *   providers that users add: repeats work after their faults; what has left them
  * @property {import('../run/environment.js').HostSteps['host']} host
  * @property {() => void} destroy
  */

@@ -138,7 +138,8 @@ export class Model {
         throw new DeviceLost(`tensors of this run are gone with their GPU device: ${lost}`);
       };
       const work = () => runWithRecovery(this, () => this.attempt(feeds, fetches), beforeRetry);
-      return withRoom(this, work).finally(() => saved?.release());
+      const { added } = this.compiler;
+      return withRoom(this, added ? () => added.repeated(this, work) : work).finally(() => saved?.release());
     });
   }
 
@@ -316,7 +317,8 @@ export class Model {
 
   /** How the model was compiled (docs/explain.md). @returns {Record<string, unknown>} */
   explain() {
-    const { latest: { header, env }, phases, host: { gpu, named = ['wasm'], whyNotGpu = '', trial }, moved } = this;
+    const { latest: { header, env }, phases, host: { gpu, named = ['wasm'], whyNotGpu = '', trial }, compiler: { added } } = this;
+    const moved = [...this.moved, ...added?.moved ?? []];
     const found = expanded(named).filter((name) => name !== 'webgpu' || gpu);
     const used = found.length ? found.slice(0, found.indexOf('wasm') + 1 || undefined) : ['wasm'];
     const why = moved.find(({ node }) => !node)?.reason ?? (trial?.why || whyNotGpu);

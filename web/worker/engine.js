@@ -28,7 +28,7 @@ import { moveToDisk } from './files/download.js';
 import { usePageFetch } from './files/page_fetch.js';
 import { closeAll } from './models/model_files.js';
 import { openModel } from './models/open_model.js';
-import { trainingCode } from './models/trainer_code.js';
+import { addedProviders, trainingCode } from './models/trainer_code.js';
 import { compilerForPage } from './models/open_for_page.js';
 import { PageCompiler } from './models/page_compiler.js';
 import { exportProgram } from './programs/export_program.js';
@@ -76,7 +76,7 @@ function compilerOf(id) {
 function described(session, { model, source, timings }) {
   if (model instanceof Model) {
     const { inputs, outputs, about, host } = model;
-    return { session, inputs, outputs, about, threads: host.threads ?? 1, gpu: Boolean(host.gpu && source), timings, compiled: null };
+    return { session, inputs, outputs, about, threads: host.threads ?? 1, gpu: Boolean(host.gpu && source && !model.compiler.added), timings, compiled: null };
   }
   return { session, ...model.values, threads: source?.host.threads ?? 1, gpu: true, timings, compiled: model.compiled };
 }
@@ -304,8 +304,12 @@ const handlers = {
     interpreter.customised = true;
     const engine = await interpreter.start();
     const value = await engine.exec(code, args);
-    return { result: { value, providers: engine.providers() } };
+    const providers = engine.providers();
+    if (providers.length) await addedProviders(interpreter);
+    return { result: { value, providers } };
   },
+
+  provider: async ({ address }) => ({ result: await (await addedProviders(interpreter)).register(address) }),
 };
 
 /** @param {MessagePort | typeof globalThis} [port] that receives the calls */

@@ -118,6 +118,28 @@ export const ENV = {
 };
 
 /**
+ * Checks the providers of a session. named: without duplicates; names: with those that "auto" stands for; inPage: of these, those that
+ * decide whether the page runs the session, because providers that the page has added are in the worker.
+ * @param {readonly (string | ProviderOptions)[]} executionProviders @param {LogOptions} [logOptions]
+ */
+function chosen(executionProviders, logOptions) {
+  /** Of providers that the page has added. @type {Record<string, object> | undefined} */
+  let providerOptions;
+  const given = executionProviders.map((item) => {
+    if (typeof item === 'string') return item;
+    const { name, ...more } = item;
+    if (PROVIDERS[name]) check(PROVIDERS[name], item, `option of the provider "${name}"`, logOptions);
+    else (providerOptions ??= {})[name] = more;
+    return name;
+  });
+  const named = [...new Set(given.map((name) => (name === 'cpu' ? 'wasm' : name)))];
+  const names = [...new Set(named.flatMap((name) => (name === 'auto' ? ['webgpu', 'wasm'] : [name])))];
+  const inPage = names.every((name) => PROVIDERS[name]) ? names : names.filter((name) => name !== 'webgpu');
+  if (inPage !== names && deviceOf(executionProviders)) throw new InvalidInput('the provider "webgpu" cannot have a device beside providers of the page');
+  return { named, names, inPage, providerOptions };
+}
+
+/**
  * Checks the options of a session. Those that are null count as absent.
  * @param {SessionOptions} input
  */
@@ -126,25 +148,20 @@ export function sessionOptions(input) {
   const logOptions = severity.takes(options.logSeverityLevel) || options.logId ? { least: options.logSeverityLevel, id: options.logId } : undefined;
   check(SESSION, options, 'session option', logOptions);
   const executionProviders = /** @type {readonly (string | ProviderOptions)[]} */ (options.executionProviders ?? []);
-  const given = executionProviders.map((item) => {
-    if (typeof item === 'string') return item;
-    check(PROVIDERS[item.name] ?? { name: text }, item, `option of the provider "${item.name}"`, logOptions);
-    return item.name;
-  });
-  const named = [...new Set(given.map((name) => (name === 'cpu' ? 'wasm' : name)))];
-  const names = [...new Set(named.flatMap((name) => (name === 'auto' ? ['webgpu', 'wasm'] : [name])))];
+  const { named, names, inPage, providerOptions } = chosen(executionProviders, logOptions);
   checkEnv(logOptions);
   const extra = flatten(options.extra ?? {});
   check(engine.SESSION_ENTRIES, extra, 'session entry', logOptions);
   return {
     options,
-    webgpu: names.slice(0, names.indexOf('wasm') >>> 0).includes('webgpu'),
+    webgpu: hasGpu(inPage),
     device: deviceOf(executionProviders),
-    preferred: outputLocation(options, names),
+    preferred: outputLocation(options, inPage),
     /** For the worker. */
     params: {
       options: defined({
         executionProviders: names.length ? names : undefined,
+        providerOptions,
         ...pick(options, engine.PROGRAM),
         uncached: extra['session.disable_program_cache'] === '1' || undefined,
         fixedSimd: env.wasm.simd === 'fixed' || undefined,
@@ -165,6 +182,9 @@ export function sessionOptions(input) {
 /** The device of the options of "webgpu". @param {readonly (string | ProviderOptions)[]} providers @returns {GPUDevice | undefined} */
 const deviceOf = (providers) => providers.filter((item) => typeof item === 'object').find(({ name }) => name === 'webgpu')?.device;
 
+/** Whether the GPU comes before WebAssembly. @param {string[]} names of providers */
+const hasGpu = (names) => names.slice(0, names.indexOf('wasm') >>> 0).includes('webgpu');
+
 /** Checks the providers before onnxruntime-common looks them up. @param {unknown[]} args of create, without the model */
 export function checkProviders(args) {
   const options = /** @type {SessionOptions | undefined} */ (args.find(record.takes));
@@ -180,8 +200,7 @@ function outputLocation({ preferredOutputLocation, enableGraphCapture }, names) 
   const preferred = preferredOutputLocation ?? (enableGraphCapture ? 'gpu-buffer' : undefined);
   const wanted = typeof preferred === 'string' ? [preferred] : Object.values(preferred ?? {});
   if (enableGraphCapture && wanted.includes('cpu')) throw new InvalidInput("preferredOutputLocation cannot be 'cpu' with enableGraphCapture", { hint: "'gpu-buffer'" });
-  const onGpu = names.slice(0, names.indexOf('wasm') >>> 0).includes('webgpu');
-  if (wanted.includes('gpu-buffer') && !onGpu) {
+  if (wanted.includes('gpu-buffer') && !hasGpu(names)) {
     const asked = preferredOutputLocation ? "preferredOutputLocation cannot be 'gpu-buffer'" : 'enableGraphCapture cannot be true';
     throw new InvalidInput(`${asked}: the session has no GPU`, { hint: "executionProviders: ['webgpu', 'wasm']" });
   }

@@ -3,6 +3,7 @@
 import { SessionFailed } from '../../common/errors.js';
 import { Python } from './python.js';
 
+/** @import { PythonModel } from './python_model.js' */
 /** @typedef {(p: import('../../common/protocol.js').Progress) => void} OnProgress */
 
 export class Interpreter {
@@ -16,6 +17,9 @@ export class Interpreter {
   listeners = new Set();
   /** Whether the page ran its own Python code: then its operators may differ from those of other pages. */
   customised = false;
+  /** Providers that users add (web/worker/providers/added_providers.js). @type {{ register(address: string): Promise<string>,
+   *  open(source: object, python: Python, read: () => PythonModel): Promise<PythonModel> } | null} */
+  added = null;
 
   /** Reports to the page that Python cannot start: another worker may try again. @type {(error: Error) => void} */
   fail = () => {};

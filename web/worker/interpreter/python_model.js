@@ -7,7 +7,8 @@
 /**
  * Python's objects: a buffer of bytes, a Program, schedules to measure, a model (pyruntime/browser.py).
  * @typedef {{ getBuffer(type: 'u8'): { data: Uint8Array, release(): void }, destroy(): void }} BytesProxy
- * @typedef {{ json: string, blob: BytesProxy, timings: string, host(id: number, inputs: string, symbols: string): string, destroy(): void }} Compilation
+ * @typedef {{ json: string, blob: BytesProxy, timings: string, host(id: number, inputs: string, symbols: string): string, destroy(): void,
+ *   parts: { described(): string, run_start(provider: string): void, run_end(provider: string, error: string): void, bind(id: number, dims: string, symbols: string): import('../../run/python_parts.js').CopiedArrays } }} Compilation
  * @typedef {{ default: Compilation, next(): Compilation | undefined, measured(times: string): void, result: string, destroy(): void }} TuningProxy
  * @typedef {object} ModelProxy
  * @property {string} info
@@ -23,9 +24,12 @@
  * @property {(feeds: string, node: string, code: boolean) => string} listing
  * @property {(nodes: string) => void} leave_gpu
  * @property {(names: string) => void} split_dims
+ * @property {{ close(): void, leave_nodes(provider: string, nodes: string): boolean, moved: string }} added providers of users
+ * @property {() => void} recompile
  * @property {() => string} export_plan
  * @property {() => void} destroy
  */
+/** Providers that users add (web/worker/providers/). @typedef {Required<Compiler>['added'] & { partsOf(compilation: Compilation): ProgramData['parts'], close(): void }} Added */
 
 /**
  * The part of the interpreter that a model uses: functions that call Python and translate its errors.
@@ -41,6 +45,8 @@ export class PythonModel {
     this.python = python;
     this.proxy = proxy;
     this.compiled = 0;
+    /** @type {Added | undefined} */
+    this.added = undefined;
   }
 
   get info() {
@@ -132,6 +138,7 @@ export class PythonModel {
   }
 
   destroy() {
+    this.added?.close();
     this.proxy.destroy();
   }
 
@@ -139,7 +146,7 @@ export class PythonModel {
   take(compilation) {
     if (!compilation) return null;
     this.compiled++;
-    return { header: JSON.parse(compilation.json), blob: takeBytes(compilation.blob), python: compilation };
+    return { header: JSON.parse(compilation.json), blob: takeBytes(compilation.blob), python: compilation, parts: this.added?.partsOf(compilation) };
   }
 }
 

@@ -108,7 +108,9 @@ export async function readInPython(source) {
   for (let before = 0;; before = files.size) {
     const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, file]) => [path, file.size]));
     try {
-      return during(host.logOptions, () => python.open(read, size, { ...options, ...limits, gpu, external }, stop));
+      const { fallback } = host;
+      const open = () => during(host.logOptions, () => python.open(read, size, { ...options, ...limits, gpu, external, fallback }, stop));
+      return await (interpreter.added?.open(source, python, open) ?? open());
     } catch (error) {
       const canDownload = error instanceof InvalidModel && 'url' in model && files.size > before;
       const missing = canDownload ? python.missing(read, size, external) : [];

@@ -2,6 +2,7 @@
 
 import { Model } from '../../session/model.js';
 import { sizesOf } from '../files/read_ranges.js';
+import { addedNames } from '../providers/named.js';
 import { closeAll } from './model_files.js';
 
 /** @import { Files } from '../files/model_file.js' */
@@ -16,8 +17,8 @@ const LEAST = 4 * 2 ** 20; // bytes of files: smaller models are not shared, so 
 const settingsOf = ({ files, options, params: { limits }, host: { logOptions, named, whyNotGpu } }) => (
   JSON.stringify([sizesOf(files), options, limits, logOptions, named, whyNotGpu]));
 
-/** Whether a session shares no models: the page's own Python code, training, or a move to the GPU may make it differ. @param {Source} source */
-export const isAlone = ({ interpreter, params, candidate }) => Boolean(interpreter.customised || params.options.training || candidate);
+/** Whether a session shares no models: the page's own Python code or providers, training, or a move to the GPU may make it differ. @param {Source} source */
+export const isAlone = ({ interpreter, params, candidate }) => Boolean(interpreter.customised || params.options.training || candidate || addedNames(params.options).length);
 
 /** Whether the files hold the same bytes. @param {Files} a @param {Files} b */
 async function equal(a, b) {

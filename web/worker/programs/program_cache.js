@@ -6,6 +6,7 @@ import { digestOf, sizesOf } from '../files/read_ranges.js';
 import { readerOf } from '../files/reader.js';
 import { pack, unpack } from './program_bundle.js';
 import { hostStep } from './program_file.js';
+import { addedNames } from '../providers/named.js';
 import { digest } from '../../storage/digest.js';
 import { PROGRAMS, sourceOf, sourceParameter } from '../../storage/names.js';
 import { cacheStorage, store, unseal } from '../../storage/sealed_cache.js';
@@ -32,7 +33,7 @@ const hash = (value) => digest(text.encode(JSON.stringify(value)));
  * @returns {Promise<CachedPrograms | null>}
  */
 export async function cachedPrograms({ model, external }, options, gpu, { assets, customised }) {
-  if (!BUILD || !cacheStorage() || options.uncached || !assets || customised) return null;
+  if (!BUILD || !cacheStorage() || options.uncached || !assets || customised || addedNames(options).length) return null;
   try {
     const cache = await caches.open(PROGRAMS);
     const { engine } = assets;
