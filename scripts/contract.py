@@ -178,7 +178,7 @@ def javascript_types() -> str:
         lines.append(" */")
     lines += [
         "/**",
-        " * Parts of providers that users add (web/run/array_parts.js). during: tells them of the start and end of runs",
+        " * Parts of providers that users add (web/run/array_parts.js). during: tells them of starts and ends of runs",
         " * @typedef {{ has(id: number): boolean,",
         " *   run(executor: object, step: HostStep, state: object, key: string): unknown,",
         " *   during?<T>(executor: object, run: () => T | Promise<T>): Promise<T> }} Parts",

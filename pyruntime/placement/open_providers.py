@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
@@ -230,12 +231,15 @@ def _close(providers: Sequence[OpenProvider]) -> None:
 def checked_options(provider: ArrayProvider, given: Mapping[str, Any]) -> dict[str, Any]:
     """All options of a provider. Errors: InvalidInput for unknown ones, and for values of other types"""
     if unknown := sorted(given.keys() - provider.options.keys()):
-        from difflib import get_close_matches  # imported here because it takes time in a page
-
-        close = get_close_matches(unknown[0], provider.options, 1)
+        close = [name for name in provider.options if _are_close(name, unknown[0])]
         hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(provider.options) or 'none'}"
         raise InvalidInput(f'provider "{provider.name}" has no option "{unknown[0]}"', hint=hint)
     return {key: _typed(provider.name, key, given.get(key, value), value) for key, value in provider.options.items()}
+
+
+def _are_close(a: str, b: str) -> bool:
+    """Whether two names have three quarters of their letters in common. (The module difflib is large in pages.)"""
+    return 8 * (Counter(a) & Counter(b)).total() >= 3 * (len(a) + len(b))
 
 
 def _typed(provider: str, key: str, given: Any, default: Any) -> Any:
