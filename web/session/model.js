@@ -356,6 +356,20 @@ export class Model {
     })));
   }
 
+  /**
+   * Work with the executor of the latest Program, which is loaded again if its memory was freed; undefined if there is no Program yet.
+   * @template T @param {(executor: Executor | undefined) => Promise<T>} work @returns {Promise<T>}
+   */
+  withLatest(work) {
+    return this.state.during(() => withRoom(this, () => runWithRecovery(this, async () => {
+      this.stop = null;
+      const { table } = this;
+      const key = table.programs.has(table.latestKey) ? table.latestKey : [...table.programs.keys()].pop() ?? '';
+      const program = table.programs.get(key);
+      return work(table.latestExecutor ?? (program && await this.load(key, program)));
+    })));
+  }
+
   /** Header and values of symbols of the latest run. */
   get latest() {
     const latest = this.table.latestExecutor ?? this.freed;

@@ -30,9 +30,9 @@ export class Entry {
   constructor(kind, object, settings) {
     Object.assign(this, { kind, object, ...settings });
     const { providers = ['wasm'], fallback = true } = settings;
-    this.isOnGpu = providers.includes('webgpu');
+    this.isOnGpu = providers.includes('webgpu') || providers.includes('auto');
     this.fallback = fallback;
-    this.hasNext = fallback && providers.includes('wasm');
+    this.hasNext = fallback && (providers.includes('wasm') || providers.includes('auto'));
   }
 
   /** Faults happen while a session is made, too: `excuses` of one that is not there yet. */

@@ -42,10 +42,12 @@ export class Trainer extends StateValues {
     return {};
   }
 
-  /** All values, also of weights that no run has changed yet. @param {Model} model @returns {Promise<Values>} */
-  async values({ table: { latestExecutor } }) {
-    if (!this.holder && latestExecutor) await this.enter(latestExecutor);
-    return this.read();
+  /** All values, also of weights that no run has changed yet, which an executor has. @param {Model} model @returns {Promise<Values>} */
+  values(model) {
+    return model.withLatest(async (executor) => {
+      if (!this.holder && executor) await this.enter(executor);
+      return this.read();
+    });
   }
 
   /** The bytes of the model's file with the current weights. @param {Model} model @param {Source | undefined} source @returns {Promise<Uint8Array>} */
