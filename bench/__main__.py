@@ -41,6 +41,7 @@ COMMANDS = {
     "site": "what a visitor of the demo site waits for and downloads, page by page",
     "towers": "one output of a model with two towers, against a model of one tower: time, memory, required feeds",
     "tune": "the schedules that tuning chooses, the gain of a run, and the time of tuning",
+    "subnormals": "nets with subnormal numbers beside the same with zeros, natively and in Chromium",
     "chart": "an SVG of the newest results",
 }
 

@@ -182,6 +182,11 @@ class SessionOptions:
     Inputs that these outputs do not need are no inputs of the session; feeds for them are ignored ([only what is asked
     for](api/runs.md#only-what-is-asked-for))."""
 
+    keep_subnormals: bool = option(False, FLAG, PROGRAM, refused_for_programs=(NATIVE, PAGE))
+    """Whether subnormal numbers, below 1.2e-38 in float32, stay exact ([why not](use/wrong.md#subnormal-numbers)).
+
+    By default they are zero where they meet products and where calculations make them in bulk."""
+
     sample_from: str | None = option(
         None, NAME, PROGRAM, refused_for_programs=(NATIVE, PAGE), refused_for_training=True
     )

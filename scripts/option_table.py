@@ -163,7 +163,8 @@ def default(row: Row) -> str:
         return f"{row.default >> 30} GiB" if row.default >> 30 else f"{row.default >> 20} MiB"
     if row.option.kind == options.SECONDS:
         return f"{row.default:g} s"
-    return f"`{json.dumps(row.default)}`" if row.default else "0" if row.default == 0 else ""
+    is_shown = bool(row.default) or row.default is False
+    return f"`{json.dumps(row.default)}`" if is_shown else "0" if row.default == 0 else ""
 
 
 def between(name: str, comment: str, text: str, note: str = NOTE) -> str:

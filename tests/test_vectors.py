@@ -17,7 +17,7 @@ import pytest
 from kit.docs import ROOT
 from pyruntime.errors import ExecutionError, InvalidInput, PyRuntimeError, ShapeError, UnsupportedOp
 from pyruntime.ir.dtype import F32
-from pyruntime.native.memory.arrays import unpack
+from pyruntime.native.memory.arrays import flush_subnormals, unpack
 from pyruntime.onnx.graph import Graph, TensorType, Value
 from pyruntime.program.dims import compile_dim, compile_dims, symbols
 from pyruntime.providers.webgpu.wgpu_device import narrow, widen
@@ -67,6 +67,12 @@ def constants(case: Case) -> None:
     packed = np.array(case["packed"], np.uint8)
     got = unpack(packed, case["bits"], case["signed"], len(case["elements"]))
     assert got.view(np.uint8).tolist() == case["elements"]
+
+
+def flush(case: Case) -> None:
+    raw = np.array(case["bytes"], np.uint8)
+    flush_subnormals(raw, case["dtype"])
+    assert raw.tolist() == case["flushed"]
 
 
 def int64(case: Case) -> None:
@@ -239,7 +245,7 @@ def adapter_places(case: Case) -> None:
 
 CHECKS = {
     "training_steps": training_steps, "training_files": training_files, "adapter_places": adapter_places,
-    "dims": dims, "guards": guards, "unpack": constants, "int64": int64, "layout": layout, "sizes": sizes,
+    "dims": dims, "guards": guards, "unpack": constants, "flush": flush, "int64": int64, "layout": layout, "sizes": sizes,
     "explain": explained, "stack": stack, "growth": growth, "fastest": fastest, "trial": trials,
     "order_trial": order_trials,
 }  # fmt: skip

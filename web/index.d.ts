@@ -231,6 +231,8 @@ declare module 'onnxruntime-common' {
       disabledPasses?: readonly string[] | undefined;
       /** Names of the outputs that the session has; others are not computed, and their weights are not loaded. */
       outputs?: readonly string[] | undefined;
+      /** Whether subnormal numbers, below 1.2e-38 in float32, stay exact (why not). */
+      keepSubnormals?: boolean | undefined;
       /** The name of the output of logits. The session returns a sampled `token` instead of it (decoders). */
       sampleFrom?: string | undefined;
       /**

@@ -85,7 +85,10 @@ def compile_graph(
     outputs, remarks = made_outputs(graph, main)
     watch.lap("trace")
     report = NodeReport(graph, main)
-    work = Work(main, target.routines, target.rows, cpu_only=not target.memories, scratch=target.scratch)
+    work = Work(
+        main, target.routines, target.rows, cpu_only=not target.memories, scratch=target.scratch,
+        keeps_subnormals=settings.options.keep_subnormals,
+    )  # fmt: skip
     with our_fault("optimising the kernels"), decided_by_feeds():
         settings.pipeline.kernels(work, budget)
     watch.lap("passes")

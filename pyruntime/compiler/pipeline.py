@@ -38,6 +38,7 @@ from pyruntime.passes.fusion.unit_axes import absorb_units
 from pyruntime.passes.lowering.legalise import legalise
 from pyruntime.passes.lowering.rounded_halves import round_halves
 from pyruntime.passes.lowering.string_kernels import lower_strings
+from pyruntime.passes.lowering.subnormals import flush_subnormals, keep_subnormals
 from pyruntime.passes.lowering.wide_halves import widen_halves
 from pyruntime.passes.lowering.wide_sums import widen_sums
 from pyruntime.passes.memory.recomputation import recompute
@@ -68,6 +69,7 @@ class Work:
     outputs: the tensors that leave the Program, and the states that runs change
     routines, rows: the routines of the providers, and their limits of row fusion
     cpu_only: no provider of the session has a memory of its own, so that all kernels work in linear memory
+    keeps_subnormals: whether subnormal numbers stay as they are
     scratch: see `CodeWriter`
     loops: how each loop runs, as a sentence, by label of its node
     """
@@ -76,6 +78,7 @@ class Work:
     routines: Mapping[str, Routine]
     rows: RowLimits
     cpu_only: bool
+    keeps_subnormals: bool = False
     scratch: int = 0
     init: Block = field(default_factory=Block)
     loops: dict[str, str] = field(default_factory=dict)
@@ -159,6 +162,13 @@ def _compile_loops(w: Work) -> None:
     w.loops |= compile_loops(w.main, w.routines, lanes=w.cpu_only)
     hoist_constants(w.main, w.init)  # packed matrices of loops
     remove_dead(w.main, w.outputs)
+
+
+def _treat_subnormals(w: Work) -> None:
+    if w.keeps_subnormals:
+        keep_subnormals([w.main, w.init])
+    else:
+        flush_subnormals(w.main, w.init, w.outputs, on_gpu=not w.cpu_only)
 
 
 def _recompute(w: Work) -> None:
@@ -278,6 +288,8 @@ PASSES = (
         "constant_hoisting", "basic", lambda w: hoist_constants(w.main, w.init),
         needs=(F.NO_STRINGS,), establishes=(F.HOISTED_CONSTANTS,),
     ),
+    # After passes that recognise expressions, and before fusion puts them together.
+    Pass("subnormals", "disabled", _treat_subnormals, needs=(F.NO_STRINGS, F.CLAIMED_CALLS)),
     Pass("dead_code", "extended", **_DEAD_CODE),
     # unit_axes removes reshapes between a kernel and its reader, and epilogues absorb maps before map_fusion inlines
     # these elsewhere. Both run again, because map_fusion leaves kernels with a single reader that had several.

@@ -82,14 +82,16 @@ class Buffers:
         return {"size": size} if memory is LINEAR else {"size": size, "memory": memory.name}
 
     def _contents(self, t: Tensor) -> dict[str, Any]:
-        value = t.kernel.value  # type: ignore[attr-defined]
+        leaf: Any = t.kernel
+        value = leaf.value
         if value is None:
             return {"zeros": True}
+        flush = {"flush": True} if leaf.flushed else {}
         if isinstance(value, Weight):
-            return self._weight(value)
+            return {**self._weight(value), **flush}
         if t.dtype is STRING:
             return {"strings": [str(s) for s in value]}
-        return {"blob": self.append(encode(value, t.dtype)), "unpack": 0, "signed": False}
+        return {"blob": self.append(encode(value, t.dtype)), "unpack": 0, "signed": False, **flush}
 
     def _weight(self, w: Weight) -> dict[str, Any]:
         if w.strings is not None:

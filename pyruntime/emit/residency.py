@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
 
 from pyruntime.codegen.provider import LINEAR, Memory
 from pyruntime.ir.blocks import all_kernels, compute_kernels, own_inputs
@@ -43,9 +43,9 @@ class Residency:
         buffers = {t.uid: t for t in map(self._buffer, tensors)}
         return [t for t in buffers.values() if self.memory(t) is not where and (t.uid, where) not in self.copies]
 
-    def add_copy(self, t: Tensor, where: Memory, kind: str = "copy", value: Any = None) -> Tensor:
-        """A new tensor in this memory for a copy step to fill."""
-        copy = Tensor(t.shape, t.dtype, Leaf(kind, value), 0, t.name)
+    def add_copy(self, t: Tensor, where: Memory, leaf: Leaf | None = None) -> Tensor:
+        """A new tensor in this memory for a copy step to fill. leaf: a weight that the executor loads instead."""
+        copy = Tensor(t.shape, t.dtype, Leaf("copy") if leaf is None else replace(leaf), 0, t.name)
         self.made_in[copy.uid] = where
         self.copies[t.uid, where] = copy
         return copy
@@ -83,7 +83,7 @@ class Residency:
                 if where is LINEAR or (t.uid, where) in self.copies:
                     continue
                 if isinstance(t.kernel, Leaf) and t.kernel.kind in ("weight", "constant"):
-                    self.add_copy(t, where, t.kernel.kind, t.kernel.value)
+                    self.add_copy(t, where, t.kernel)
                 elif t.uid in made:
                     carried[t.uid, where] = (t, where)
         return list(carried.values())

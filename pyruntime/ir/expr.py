@@ -23,6 +23,7 @@ UNARY = frozenset(
 )
 BINARY = frozenset("add sub mul div rem mod pow min max and or xor shl shr".split())
 COMPARE = frozenset("eq ne lt le gt ge".split())
+GRADUAL = "gradual"  # the value of an exp whose results may be subnormal; others end in zero
 
 
 class MixedTypes(TypeError):
@@ -360,7 +361,7 @@ def rebuild(x: Expr, args: Sequence[Expr]) -> Expr:
         c, a, b = args
         dtype = a.dtype or b.dtype
         return _choose(op, c, _retype(a, dtype), _retype(b, dtype))
-    if op in UNARY:
+    if op in UNARY and x.value is None:
         return unary(op, args[0])
     if op == "cast":
         return cast(args[0], x.dtype)

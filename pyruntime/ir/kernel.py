@@ -105,10 +105,12 @@ class Kernel:
 @dataclass(eq=False, slots=True)
 class Leaf(Kernel):
     """kind: "feed", "weight" (value: graph.Weight or bytes), "state" (a weight that runs change; without a value it
-    begins with zeros), or "block" (an input of a sub-block)."""
+    begins with zeros), or "block" (an input of a sub-block). flushed: whether executors replace subnormal elements of
+    the weight by zeros when they load it (passes/lowering/subnormals.py)."""
 
     kind: str
     value: Any = None
+    flushed: bool = False
 
 
 @dataclass(eq=False, slots=True)

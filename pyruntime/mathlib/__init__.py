@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from pyruntime.ir.dtype import BF16, F16, F32, F64, DType
-from pyruntime.ir.expr import Expr, cast, rewrite, walk
+from pyruntime.ir.expr import GRADUAL, Expr, cast, rewrite, walk
 from pyruntime.mathlib import explog, hyperbolic, power, remainder, trig
 from pyruntime.mathlib.f32 import SINGLE
 from pyruntime.mathlib.f64 import DOUBLE
@@ -53,6 +53,8 @@ def _visit(e: Expr) -> Expr | None:
     width = F32 if e.dtype in (F16, BF16) else e.dtype
     f, functions = BY_FORMAT[width]
     args = [cast(a, width) for a in e.args]
+    if e.op == "exp":
+        return cast(explog.exp(f, args[0], ends_in_zero=e.value != GRADUAL), e.dtype)
     return cast(BINARY[e.op](f, *args) if e.op in BINARY else functions[e.op](f, *args), e.dtype)
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 
-from pyruntime.ir.expr import Expr, cast, clip, maximum, round_even, select
+from pyruntime.ir.expr import Expr, cast, maximum, minimum, round_even, select
 from pyruntime.mathlib.format import Format, poly
 
 
-def exp(f: Format, x: Expr, shift: int = 0) -> Expr:
-    """e^x · 2^shift.
+def exp(f: Format, x: Expr, shift: int = 0, ends_in_zero: bool = False) -> Expr:
+    """e^x · 2^shift. ends_in_zero: 0 instead of subnormal numbers (docs/api/runs.md#subnormal-numbers).
 
     x = n·ln 2 + r with |r| <= ln 2 / 2; ln 2 is split in two parts, so that n times the first part is exact. The power
     of two is applied as two factors, so that the last multiplication yields overflow and gradual underflow."""
-    low, high, to_base2 = f.table["EXP_RANGE"]
+    low, high, to_base2, normal = f.table["EXP_RANGE"]
     ln2, ln2_rest = f.table["LN2"]
-    x = clip(x, low, high)
+    x = minimum(select(x < normal, f.const(low), x) if ends_in_zero else maximum(x, low), high)
     n = round_even(x * to_base2)
     r = x - n * ln2 - n * ln2_rest
     power = f.bits(n + (f.whole + 2 * f.bias + shift))  # its low bits are n + shift + the biases of both factors

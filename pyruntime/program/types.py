@@ -74,6 +74,7 @@ class SourceConstant(TypedDict):
     size: int
     unpack: int
     signed: bool
+    flush: NotRequired[bool]
 
 
 @final
@@ -83,6 +84,7 @@ class BlobConstant(TypedDict):
     blob: Place
     unpack: int
     signed: bool
+    flush: NotRequired[bool]
 
 
 @final

@@ -138,7 +138,7 @@ def test_softmax_has_no_subnormal_weights(dtype: Any, least: int) -> None:
     x[0, 1:] = -np.arange(31, dtype=dtype) * 30
     x[1, ::2] = -np.inf
     x[2, :5] = least, least - 0.4, -1e4, -np.finfo(dtype).max, np.nextafter(-np.inf, 0, dtype=dtype)
-    (y,) = run_node("Softmax", [x], 13)
+    (y,) = by_session(*node_model("Softmax", [x], 13))
     assert (y[0, 1:] > 0).sum() == 1 + -least // 30
     assert y[2, 0] >= np.finfo(dtype).tiny / 32 and not y[2, 1:5].any()
     wide = np.exp(x.astype(np.longdouble))

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { unpackBits } from '../../web/common/elements.js';
+import { flushSubnormals, unpackBits } from '../../web/common/elements.js';
 import { fromGpuStorage, toGpuStorage } from '../../web/gpu/storage.js';
 import { Arena } from '../../web/runtime/arena.js';
 import { compileDims, evaluate, symbols } from '../../web/common/dims.js';
@@ -115,6 +115,9 @@ const CHECKS = {
     const into = new Uint8Array(elements.length);
     unpackBits(Uint8Array.from(packed), bits, signed, into);
     assert.deepEqual([...into], elements);
+  },
+  flush({ dtype, bytes, flushed }) {
+    assert.deepEqual([...flushSubnormals(Uint8Array.from(bytes), dtype)], flushed);
   },
   int64({ dtype, elements, stored, refused }) {
     const values = (dtype === 'int64' ? BigInt64Array : BigUint64Array).from(elements, BigInt);

@@ -1,7 +1,7 @@
 // Loads a Program: compiles its code, and loads its constants into memory.
 // Twin of pyruntime/native/execution/load_program.py.
 
-import { unpackBits } from '../common/elements.js';
+import { flushSubnormals, unpackBits } from '../common/elements.js';
 import { mark } from '../common/marks.js';
 import { andThen } from '../common/maybe_promise.js';
 import { Memory } from './memory.js';
@@ -158,13 +158,15 @@ function fill(executor, constant, read, state) {
     : read(constant.offset, constant.size, constant.source));
   if (plan.isOnGpu(constant.buffer)) {
     const raw = constant.unpack ? unpacked(bytes(), constant, plan.size(state.env, constant.buffer)) : bytes();
-    gpu?.memory.write(plan.span(state, constant.buffer).address, raw, constant.dtype);
+    const written = constant.flush ? flushSubnormals(raw.slice(), constant.dtype) : raw;
+    gpu?.memory.write(plan.span(state, constant.buffer).address, written, constant.dtype);
     return;
   }
   const target = executor.bytes(state, constant.buffer);
   if (constant.unpack) unpackBits(bytes(), constant.unpack, constant.signed, target);
   else if ('source' in constant && read.into) read.into(target.subarray(0, constant.size), constant.offset, constant.source);
   else target.set(bytes());
+  if (constant.flush) flushSubnormals(target, constant.dtype);
 }
 
 /** @param {Executor} executor @param {import('../common/program.js').ZeroConstant} constant @param {State} state */

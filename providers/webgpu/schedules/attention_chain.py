@@ -7,7 +7,6 @@ epilogue of the first product. It is matched by what it computes: the expression
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -200,13 +199,6 @@ def _stripped(e: Expr) -> Expr:
     return e
 
 
-def _shifted(power: Expr) -> Expr:
-    """The score less its maximum, of which `softmax_weight` is an exponential."""
-    e = _stripped(power.args[0])
-    is_limited = e.op == "select" and e.args[1].op == "const" and e.args[1].value == -math.inf
-    return _stripped(e.args[2]) if is_limited else e
-
-
 # ── the procedure ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -225,7 +217,7 @@ def softmax_of(rows: Loops, scores: Tensor) -> Softmax | None:
         if test.key() != kept.key():
             return None
         weight = kept
-    difference = _shifted(power) if power.op == "exp" else power
+    difference = _stripped(power.args[0]) if power.op == "exp" else power
     if difference.op != "sub" or weight.op != "div":
         return None
     whole, shift = difference.args

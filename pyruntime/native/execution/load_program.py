@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from pyruntime.native.memory.arrays import NUMPY, unpack
+from pyruntime.native.memory.arrays import NUMPY, flush_subnormals, unpack
 from pyruntime.onnx.graph import Source
 from pyruntime.program import types
 from pyruntime.program.format import Program
@@ -107,6 +107,8 @@ class LoadedProgram:
             return
         if span.address >= GPU:
             raw = np.frombuffer(self._data(c), np.uint8)
+            if "flush" in c:
+                flush_subnormals(raw := raw.copy(), c["dtype"])
             whole = unpack(raw, c["unpack"], c["signed"], executor.plan.size({}, c["buffer"])) if c["unpack"] else raw
             executor.gpu.write(span.address, whole if c["unpack"] else whole.view(NUMPY[c["dtype"]]))
             return
@@ -117,10 +119,15 @@ class LoadedProgram:
         elif "source" in c:  # in parts, without a copy of a large weight beside it
             for start in range(0, c["size"], PART):
                 size = min(PART, c["size"] - start)
-                target[start : start + size] = np.frombuffer(self._read(c, start, size), np.uint8)
+                part = target[start : start + size]
+                part[:] = np.frombuffer(self._read(c, start, size), np.uint8)
+                if "flush" in c:
+                    flush_subnormals(part, c["dtype"])
         else:
             raw = np.frombuffer(self._data(c), np.uint8)
             target[: len(raw)] = raw
+            if "flush" in c:
+                flush_subnormals(target[: len(raw)], c["dtype"])
 
     def _data(self, c: types.SourceConstant | types.BlobConstant) -> Any:
         return self.program.part(c["blob"]) if "blob" in c else self._read(c, 0, c["size"])

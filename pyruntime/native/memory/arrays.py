@@ -23,6 +23,8 @@ _EXTENDED = {  # types that NumPy has only with ml_dtypes
     "uint2": dt.U2, "float4_e2m1fn": dt.F4E2M1, "float6_e2m3fn": dt.F6E2M3, "float6_e3m2fn": dt.F6E3M2,
 }  # fmt: skip
 
+PART = 1 << 18  # elements that are changed at once, so that the cache holds them
+
 
 def dtype_of(x: np.ndarray) -> DType:
     """The element type of an array."""
@@ -89,6 +91,17 @@ def from_python(array: tuple[Sequence[int], list[Any]], d: DType) -> np.ndarray:
     if d is dt.STRING:
         return np.array(values, dtype=object).reshape(shape)
     return np.frombuffer(encode(values, d), NUMPY[d.name]).reshape(shape)
+
+
+def flush_subnormals(raw: np.ndarray, dtype: str) -> None:
+    """Replace subnormal elements, of float32 or float64, by zeros of their signs. raw: their bytes, changed in place."""
+    bits, exponent = (64, 0x7FF << 52) if dtype == "float64" else (32, 0xFF << 23)
+    words = raw.view(f"u{bits // 8}")
+    for start in range(0, len(words), PART):
+        part = words[start : start + PART]
+        small = (part & exponent) == 0
+        if small.any():  # as fast as a copy
+            part[small] &= 1 << (bits - 1)
 
 
 def unpack(raw: np.ndarray, bits: int, signed: bool, count: int) -> np.ndarray:

@@ -8,7 +8,6 @@ def leaky_relu(x, *, alpha=0.01):
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -17,7 +16,7 @@ from pyruntime.frontend.own_gradients import GradientRule
 from pyruntime.frontend.registry import Lowering, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import BF16, F16, F32, F64, STRING, U8, DType
-from pyruntime.ir.expr import Expr, Y, as_expr, bitcast, cast, const, exp, maximum, select
+from pyruntime.ir.expr import Expr, Y, as_expr, bitcast, cast, const, exp, maximum
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.minifloat import MINIFLOATS, decode
 
@@ -114,12 +113,6 @@ def real(e: Expr) -> Expr:
 def number(value: float, dtype: DType) -> Expr:
     """An attribute as a constant of the type; integer types truncate it."""
     return as_expr(value if dtype.is_float else int(value), dtype)
-
-
-def softmax_weight(x: Expr, dtype: DType) -> Expr:
-    """exp(x) for a score less its maximum; 0 instead of a subnormal number. Intel's processors take 150 cycles for each
-    of these: a softmax whose mask is -100 took 9 times as long."""
-    return exp(select(x < (-708.39 if dtype is F64 else -87.33), -math.inf, x))
 
 
 def softplus(x: Expr) -> Expr:

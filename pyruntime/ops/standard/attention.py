@@ -15,7 +15,7 @@ from pyruntime.ir.dtype import BF16, BOOL, F16, F32, F64, DType
 from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, guard, maximum, select, sqrt, tanh
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
-from pyruntime.ops.lib.formula import float_type, softmax_weight
+from pyruntime.ops.lib.formula import float_type
 from pyruntime.ops.standard.cast import float_of
 from pyruntime.ops.standard.matmul import product
 
@@ -91,7 +91,7 @@ def masked_softmax(t: Tracer, x: Tensor, sink: Callable[[Expr], Expr] | None = N
         extra = sink
         high = peak
         peak = t.compute(high.shape, lambda n, h, i, j: maximum(high.at(n, h, i, j), cast(extra(h), x.dtype)))
-    e = t.map(softmax_weight(X - select(Y == MASKED, 0.0, Y), x.dtype), x, peak)
+    e = t.map(exp(X - select(Y == MASKED, 0.0, Y)), x, peak)
     total = t.reduce("sum", e, [-1])
     if sink is not None:
         extra, sums, top = sink, total, peak

@@ -12,7 +12,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, F32, F64, I64, U64
 from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, isinf, log, rem, select, sqrt
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ops.lib.formula import mapped, softmax_weight, sum_type
+from pyruntime.ops.lib.formula import mapped, sum_type
 
 SOFTMAX = GradientRule[Tensor, Tensor, Sequence[int]]()
 LOG_SOFTMAX = GradientRule[Tensor, Tensor, Sequence[int]]()
@@ -132,7 +132,7 @@ _register_arg("ArgMin", "argmin")
 def softmax_of(t: Tracer, x: Tensor, axes: Sequence[int]) -> Tensor:
     """exp(x - max) / Σ exp(x - max), in x's type."""
     y = wide(t, x)
-    e = t.map(softmax_weight(X - Y, y.dtype), y, t.still(t.reduce("max", y, axes)))
+    e = t.map(exp(X - Y), y, t.still(t.reduce("max", y, axes)))
     p = t.map(X / Y, e, total(t, e, axes))
     return t.cast(t.own_gradient(p, SOFTMAX, p, y, axes), x.dtype)
 

@@ -63,7 +63,7 @@ class _Search:
 
     def _look_ahead(self, k: Kernel) -> None:
         """Note where the inputs of a kernel lead to."""
-        if isinstance(k, Call) or isinstance(k, Reduce) and _is_product(k):
+        if isinstance(k, Call) or isinstance(k, Reduce) and is_product(k):
             self.factors |= {t.uid for t in k.inputs}
         to_reduction = isinstance(k, Reduce) and _reduces_rows(k)
         if not to_reduction and not isinstance(k, (Map, Alias)):
@@ -84,7 +84,7 @@ class _Search:
         out = k.outputs[0] if k.outputs else None
         if out is None or not isinstance(k, (Map, Reduce, Call, Alias)):
             return
-        if isinstance(k, Call) or isinstance(k, Reduce) and _is_product(k):
+        if isinstance(k, Call) or isinstance(k, Reduce) and is_product(k):
             self.products.add(out.uid)
         elif isinstance(k, Reduce):
             self.statistics |= {out.uid} if _reduces_rows(k) else set()
@@ -130,12 +130,12 @@ class _Search:
 
 def _reduces_rows(k: Reduce) -> bool:
     """Whether a reduction reads whole axes of its operands, unlike pooling."""
-    return not _is_product(k) and all(
+    return not is_product(k) and all(
         c.op in ("index", "const") for x in walk(k.expr) if x.op == "at" for c in x.args
     )  # fmt: skip
 
 
-def _is_product(k: Reduce) -> bool:
+def is_product(k: Reduce) -> bool:
     """Whether it sums products of elements of two tensors with different axes: a product of matrices, a convolution."""
     if k.op != "sum":
         return False

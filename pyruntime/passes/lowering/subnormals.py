@@ -1,0 +1,211 @@
+"""Subnormal numbers: zero where they meet products and where calculations make them in bulk
+(docs/use/wrong.md#subnormal-numbers).
+
+WebAssembly cannot flush them to zero, and Intel's processors take up to 150 cycles for each. No weight is copied:
+
+- executors replace subnormal elements of weights when they load them (`Leaf.flushed`), so that all readers still share
+  a weight; maps of weights on their way to a product, as in folded scales, flush what they compute;
+- what decays is flushed in the kernel that stores it: states of loops, of recurrences and of optimisers;
+- so are products of computed values on their way to further products; feeds of convolutions are copied;
+- reciprocals of 1 + e^x, as in Sigmoid, are flushed. e^x itself ends in zero wherever it is printed
+  (mathlib/explog.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyruntime.ir.blocks import all_kernels, is_constant, unreshaped
+from pyruntime.ir.dtype import F32, F64, U32, U64
+from pyruntime.ir.expr import GRADUAL, Expr, bitcast, const, index, is_view, rewrite, select, walk
+from pyruntime.ir.kernel import (
+    Accum,
+    Block,
+    Call,
+    Kernel,
+    Leaf,
+    Let,
+    Loop,
+    Loops,
+    Map,
+    Reduce,
+    Stmt,
+    Store,
+    Tensor,
+    root,
+)
+from pyruntime.ir.statements import expressions_of, rebuild, statements
+from pyruntime.passes.loads import is_stored_constant
+from pyruntime.passes.lowering.wide_sums import is_product
+
+NORMAL = {F32: 2.0**-126, F64: 2.0**-1022}  # the smallest normal numbers; half floats are computed in float32
+CONVOLUTIONS = ("conv", "conv_transpose", "conv_filters")
+PRODUCTS = frozenset((*CONVOLUTIONS, "matmul"))  # codes and scales of quantised weights stay as they are
+
+
+def flushed(e: Expr) -> Expr:
+    """e, or a zero of its sign if it is subnormal."""
+    words = U64 if e.dtype is F64 else U32
+    sign = bitcast(e, words) & const(1 << (words.bits - 1), words)
+    return select(abs(e) < NORMAL[e.dtype], bitcast(sign, e.dtype), e)
+
+
+def keep_subnormals(blocks: Sequence[Block]) -> None:
+    """Let the results of exponentials be subnormal."""
+    for k in [k for block in blocks for k in all_kernels(block)]:
+        _rewrite(k, lambda e: Expr("exp", e.args, e.dtype, GRADUAL) if e.op == "exp" else None)
+
+
+def flush_subnormals(main: Block, init: Block, outputs: Sequence[Tensor], on_gpu: bool) -> None:
+    """outputs: the tensors that leave the Program, which stay as they are; on_gpu: whether kernels run on a GPU, which
+    multiplies subnormal numbers as fast as others, or flushes them."""
+    for k in all_kernels(main):
+        _rewrite(k, lambda e: flushed(e) if _is_sigmoid(e) else None)
+    _Flush(init, {root(t).uid for t in outputs}, on_gpu).block(main)
+
+
+def _is_sigmoid(e: Expr) -> bool:
+    """Whether an expression is a constant divided by 1 + e^x: subnormal for x in 87.3 .. 88.7, where e^x is finite."""
+    is_quotient = e.op == "div" and e.dtype in NORMAL and e.args[0].op == "const" and e.args[1].op == "add"
+    return is_quotient and any(a.op == "exp" for a in e.args[1].args)
+
+
+class _Flush:
+    """done: uids of weights and results that are flushed; outputs: uids of tensors that are not"""
+
+    def __init__(self, init: Block, outputs: set[int], on_gpu: bool) -> None:
+        self.outputs, self.on_gpu = outputs, on_gpu
+        self.made_in_init = {t.uid for k in init.kernels for t in k.outputs}
+        self.done: set[int] = set()
+
+    def block(self, block: Block) -> None:
+        kernels: list[Kernel] = []
+        feeds: dict[int, Tensor] = {}
+        for k in block.kernels:
+            for inner in k.blocks:
+                self.block(inner)
+            if isinstance(k, Loop):
+                for t in k.body.outputs[1 : 1 + len(k.carried)]:
+                    self._result(t, _computes)
+            elif isinstance(k, Call) and k.routine in PRODUCTS:
+                self._call(k, kernels, feeds)
+            elif isinstance(k, Loops):
+                self._loops(k)
+            elif isinstance(k, Reduce) and is_product(k):
+                self._weights(k)
+            kernels.append(k)
+        block.kernels = kernels
+
+    def _call(self, k: Call, before: list[Kernel], feeds: dict[int, Tensor]) -> None:
+        """feeds: flushed feeds of this block, by uid, which are made `before` the call."""
+        self._weights(k)
+        is_convolution = k.routine in CONVOLUTIONS
+        for n, t in enumerate(k.args):
+            if t is None or self.on_gpu or t.dtype not in NORMAL or self._is_weight(t):
+                continue
+            if is_convolution and _is_feed(t):
+                if t.uid not in feeds:
+                    before.append(_copy(t, k.node))
+                    feeds[t.uid] = before[-1].outputs[0]
+                k.args = (*k.args[:n], feeds[t.uid], *k.args[n + 1 :])
+            else:
+                self._result(t, lambda e: _multiplies(e) or is_convolution and is_view(e) and _is_feed(e.value))
+
+    def _is_weight(self, t: Tensor) -> bool:
+        return is_stored_constant(t, self.made_in_init) or is_constant(t)
+
+    def _weights(self, k: Kernel) -> None:
+        for t in k.inputs:
+            if t.dtype in NORMAL and self._is_weight(t):
+                self._weight(t)
+
+    def _weight(self, t: Tensor) -> None:
+        """Flush a weight in the map that computes it, or when it is loaded."""
+        made = unreshaped(t)
+        k = made.kernel
+        if isinstance(k, Map) and k.expr.op == "at":
+            self._weights(k)
+        elif isinstance(k, Map):
+            self._result(made, lambda e: all(x.dtype.is_float for x in e.tensors()))
+        elif isinstance(k, Leaf) and made.uid not in self.outputs:
+            k.flushed = True
+
+    def _result(self, t: Tensor, applies: Callable[[Expr], bool]) -> None:
+        """Flush the result of a map in the map."""
+        made = unreshaped(t)
+        k = made.kernel
+        leaves = made.uid in self.outputs
+        if isinstance(k, Map) and made.dtype in NORMAL and not leaves and made.uid not in self.done and applies(k.expr):
+            self.done.add(made.uid)
+            k.expr = flushed(k.expr)
+
+    def _loops(self, k: Loops) -> None:
+        body = list(statements(k.body))
+        if any(isinstance(s, Accum) and s.op == "sum" and s.value.op == "mul" for s in body):
+            self._weights(k)
+        lets = {s.var: s.value for s in body if isinstance(s, Let) and not s.mutable}
+        kept = {t.uid for t in k.outputs} if k.bases else set()
+
+        def visit(s: Stmt) -> Stmt:
+            if isinstance(s, Store) and s.value.dtype in NORMAL:
+                return Store(s.target, s.coords, _flushed_state(s.value, s.target, lets, s.target.uid in kept))
+            return rebuild(s, lambda e: e, lambda inner: [visit(x) for x in inner])
+
+        k.body = [visit(s) for s in k.body]
+
+
+def _flushed_state(e: Expr, state: Tensor, lets: dict[int, Expr], is_kept: bool) -> Expr:
+    """The new value of a state, flushed if it is a multiple of the old one. is_kept: if it is computed at all. What a
+    select keeps of the old value stays as it is."""
+    if e.op == "select":
+        sides = [_flushed_state(a, state, lets, is_kept) for a in e.args[1:]]
+        return select(e.args[0], *sides)
+    scaled = is_kept and any(x.op == "mul" for x in walk(e)) or _scales(e, state, lets)
+    return flushed(e) if scaled else e
+
+
+def _scales(e: Expr, state: Tensor, lets: dict[int, Expr], in_product: bool = False) -> bool:
+    """Whether a sum has a term that is a multiple of an element of the state."""
+    if e.op == "var" and e.value in lets:
+        return _scales(lets[e.value], state, lets, in_product)
+    if e.op == "at":
+        return in_product and e.value is state
+    if e.op in ("add", "sub", "cast", "mul") and e.dtype in NORMAL:
+        return any(_scales(a, state, lets, in_product or e.op == "mul") for a in e.args)
+    return False
+
+
+def _copy(t: Tensor, node: str) -> Map:
+    return Map(flushed(t.at(*[index(n) for n in range(t.rank)]))).making(t.shape, t.dtype, node)
+
+
+def _is_feed(t: Tensor) -> bool:
+    leaf = unreshaped(t).kernel
+    return isinstance(leaf, Leaf) and leaf.kind == "feed"
+
+
+def _computes(e: Expr) -> bool:
+    return not is_view(e)
+
+
+def _multiplies(e: Expr) -> bool:
+    """Whether a value is the product of two values that runs compute."""
+    return e.op == "mul" and all(any(x.op == "at" and not is_constant(x.value) for x in walk(a)) for a in e.args)
+
+
+def _rewrite(k: Kernel, visit: Callable[[Expr], Expr | None]) -> None:
+    """Rewrite the expressions of a kernel."""
+    if not any(x.op in ("exp", "at") for e in expressions_of(k) for x in walk(e)):
+        return
+    memo: dict[int, Expr] = {}
+
+    def statement(s: Stmt) -> Stmt:
+        return rebuild(s, lambda e: rewrite(e, visit, memo), lambda body: [statement(x) for x in body])
+
+    if isinstance(k, Map):
+        k.expr = rewrite(k.expr, visit, memo)
+    elif isinstance(k, Reduce):
+        k.expr = rewrite(k.expr, visit, memo)
+        k.epilogue = None if k.epilogue is None else rewrite(k.epilogue, visit, memo)
+    elif isinstance(k, Loops):
+        k.body = [statement(s) for s in k.body]
