@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import numpy as np
+import onnx
 import pytest
 
 from e2e.conftest import Tab
@@ -136,3 +138,32 @@ def test_messages_by_level(tab: Callable[..., Tab]) -> None:
     )
     ours = [(kind, text.partition(":")[0]) for kind, text in said if text.startswith("pyruntime")]
     assert ours == [("info", "pyruntime chained"), ("debug", "pyruntime chained one")]
+
+
+def test_subnormal_weights(page: Tab) -> None:
+    """They become zeros when they are loaded, in linear memory and on the GPU; `keepSubnormals` keeps them."""
+    tiny = np.finfo(np.float32).tiny
+    w = np.array([np.nextafter(tiny, np.float32(0)), tiny, -tiny / 2, 0.5], np.float32)
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[1, 1] x) => (float[1, 4] y) { y = MatMul (x, w) }'
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(w.reshape(1, 4), "w"))
+    found = page.run(
+        """
+        const x = new ort.Tensor('float32', [2 ** 100], [1, 1]);
+        const results = {};
+        for (const [name, options] of Object.entries({
+          wasm: { executionProviders: ['wasm'] },
+          kept: { executionProviders: ['wasm'], keepSubnormals: true },
+          webgpu: { executionProviders: [{ name: 'webgpu', allowSoftware: true }] },
+        })) {
+          const session = await ort.InferenceSession.create(Uint8Array.from(arg), options);
+          results[name] = [...(await session.run({ x })).y.data];
+          await session.release();
+        }
+        return results;
+        """,
+        list(model.SerializeToString()),
+    )
+    flushed = (np.where(abs(w) < tiny, 0, w) * np.float32(2.0**100)).tolist()
+    assert found == {"wasm": flushed, "kept": (w * np.float32(2.0**100)).tolist(), "webgpu": flushed}

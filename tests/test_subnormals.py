@@ -56,7 +56,8 @@ NETS = {
     "line": ("g (float[1, 8, 30] x) => (float[1, 6, 28] y) { y = Conv (x, w) }", (1, 8, 30), (6, 8, 3)),
     "transposed": ("g (float[1, 4, 5, 5] x) => (float[1, 6, 7, 7] y) { y = ConvTranspose (x, w) }",
                    (1, 4, 5, 5), (4, 6, 3, 3)),
-    "interleaved": ("g (float[1, 4, 5, 5] x) => (float[1, 6, 11, 11] y) { y = ConvTranspose <strides = [2, 2]> (x, w) }",
+    "interleaved": ("g (float[1, 4, 5, 5] x) => (float[1, 6, 11, 11] y) "
+                    "{ y = ConvTranspose <strides = [2, 2]> (x, w) }",
                     (1, 4, 5, 5), (4, 6, 3, 3)),
     "view": ("g (float[5, 32] x) => (float[5, 24] y) { t = Transpose <perm = [1, 0]> (w)  y = MatMul (x, t) }",
              (5, 32), (24, 32)),
@@ -169,7 +170,8 @@ def test_outputs_and_other_readers_are_exact() -> None:
 
 
 QUANTISED = {
-    "MatMulNBits": """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> g (float[5, 64] x) => (float[5, 24] y) {
+    "MatMulNBits": """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+        g (float[5, 64] x) => (float[5, 24] y) {
         y = com.microsoft.MatMulNBits <K = 64, N = 24, bits = 4, block_size = 32> (x, codes, scales)
     }""",
     "DequantizeLinear": """<ir_version: 10, opset_import: ["" : 21]> g (float[5, 64] x) => (float[5, 24] y) {

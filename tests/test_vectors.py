@@ -245,7 +245,8 @@ def adapter_places(case: Case) -> None:
 
 CHECKS = {
     "training_steps": training_steps, "training_files": training_files, "adapter_places": adapter_places,
-    "dims": dims, "guards": guards, "unpack": constants, "flush": flush, "int64": int64, "layout": layout, "sizes": sizes,
+    "dims": dims, "guards": guards, "unpack": constants, "flush": flush, "int64": int64, "layout": layout,
+    "sizes": sizes,
     "explain": explained, "stack": stack, "growth": growth, "fastest": fastest, "trial": trials,
     "order_trial": order_trials,
 }  # fmt: skip

@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { flushSubnormals, unpackBits } from '../../web/common/elements.js';
+import { unpackBits } from '../../web/common/elements.js';
+import { flushSubnormals } from '../../web/run/load_program.js';
 import { fromGpuStorage, toGpuStorage } from '../../web/gpu/storage.js';
 import { Arena } from '../../web/runtime/arena.js';
 import { compileDims, evaluate, symbols } from '../../web/common/dims.js';

@@ -82,21 +82,6 @@ export function unpackBits(packed, bits, signed, into) {
   }
 }
 
-/**
- * Replaces subnormal elements, of float32 or float64, by zeros of their signs, in place.
- * @param {Uint8Array} bytes @param {string} dtype @returns {Uint8Array} the same
- */
-export function flushSubnormals(bytes, dtype) {
-  const words = new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length >> 2);
-  const [step, exponent] = dtype === 'float64' ? [2, 0x7ff00000] : [1, 0x7f800000];
-  for (let high = step - 1; high < words.length; high += step) {
-    if (words[high] & exponent) continue;
-    words[high] &= 0x80000000;
-    if (step === 2) words[high - 1] = 0;
-  }
-  return bytes;
-}
-
 /** Elements as numbers, for symbols. @param {Uint8Array} bytes @param {string} dtype @returns {number[]} */
 export const numbers = (bytes, dtype) => Array.from(elements(bytes, dtype), Number);
 

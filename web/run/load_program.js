@@ -1,7 +1,7 @@
 // Loads a Program: compiles its code, and loads its constants into memory.
 // Twin of pyruntime/native/execution/load_program.py.
 
-import { flushSubnormals, unpackBits } from '../common/elements.js';
+import { unpackBits, viewOf } from '../common/elements.js';
 import { mark } from '../common/marks.js';
 import { andThen } from '../common/maybe_promise.js';
 import { Memory } from './memory.js';
@@ -158,8 +158,7 @@ function fill(executor, constant, read, state) {
     : read(constant.offset, constant.size, constant.source));
   if (plan.isOnGpu(constant.buffer)) {
     const raw = constant.unpack ? unpacked(bytes(), constant, plan.size(state.env, constant.buffer)) : bytes();
-    const written = constant.flush ? flushSubnormals(raw.slice(), constant.dtype) : raw;
-    gpu?.memory.write(plan.span(state, constant.buffer).address, written, constant.dtype);
+    gpu?.memory.write(plan.span(state, constant.buffer).address, constant.flush ? flushSubnormals(raw.slice(), constant.dtype) : raw, constant.dtype);
     return;
   }
   const target = executor.bytes(state, constant.buffer);
@@ -181,4 +180,15 @@ function unpacked(bytes, { unpack, signed }, size) {
   const into = new Uint8Array(size);
   unpackBits(bytes, unpack, signed, into);
   return into;
+}
+
+/**
+ * Replaces subnormal elements, of float32 or float64, by zeros of their signs, in place.
+ * @param {Uint8Array} bytes @param {string} dtype @returns {Uint8Array} the same
+ */
+export function flushSubnormals(bytes, dtype) {
+  const numbers = /** @type {Float32Array | Float64Array} */ (viewOf(bytes, dtype));
+  const least = dtype === 'float64' ? 2 ** -1022 : 2 ** -126;
+  for (let n = 0; n < numbers.length; n++) if (Math.abs(numbers[n]) < least) numbers[n] *= 0;
+  return bytes;
 }

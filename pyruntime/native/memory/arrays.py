@@ -94,7 +94,7 @@ def from_python(array: tuple[Sequence[int], list[Any]], d: DType) -> np.ndarray:
 
 
 def flush_subnormals(raw: np.ndarray, dtype: str) -> None:
-    """Replace subnormal elements, of float32 or float64, by zeros of their signs. raw: their bytes, changed in place."""
+    """Replace subnormal elements, of float32 or float64, by zeros of their signs, in place. raw: the bytes."""
     bits, exponent = (64, 0x7FF << 52) if dtype == "float64" else (32, 0xFF << 23)
     words = raw.view(f"u{bits // 8}")
     for start in range(0, len(words), PART):
