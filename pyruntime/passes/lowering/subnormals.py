@@ -71,12 +71,15 @@ def _is_sigmoid(e: Expr) -> bool:
 
 
 class _Flush:
-    """done: uids of weights and results that are flushed; outputs: uids of tensors that are not"""
+    """done: uids of weights and results that are flushed; outputs: uids of tensors that are not; products: uids of
+    results of products, and of maps of these, whose weights are flushed, too: a subnormal bias would become an operand
+    of the next product"""
 
     def __init__(self, init: Block, outputs: set[int], on_gpu: bool) -> None:
         self.outputs, self.on_gpu = outputs, on_gpu
         self.made_in_init = {t.uid for k in init.kernels for t in k.outputs}
         self.done: set[int] = set()
+        self.products: set[int] = set()
 
     def block(self, block: Block) -> None:
         kernels: list[Kernel] = []
@@ -89,10 +92,12 @@ class _Flush:
                     self._result(t, _computes)
             elif isinstance(k, Call) and k.routine in PRODUCTS:
                 self._call(k, kernels, feeds)
+                self.products.add(k.out.uid)
             elif isinstance(k, Loops):
                 self._loops(k)
-            elif isinstance(k, Reduce) and is_product(k):
+            elif isinstance(k, Reduce) and is_product(k) or self._follows(k):
                 self._weights(k)
+                self.products.add(k.outputs[0].uid)
             kernels.append(k)
         block.kernels = kernels
 
@@ -110,6 +115,12 @@ class _Flush:
                 k.args = (*k.args[:n], feeds[t.uid], *k.args[n + 1 :])
             else:
                 self._result(t, lambda e: _multiplies(e) or is_convolution and is_view(e) and _is_feed(e.value))
+
+    def _follows(self, k: Kernel) -> bool:
+        """Whether a kernel is a map of floats that reads the result of a product."""
+        if not isinstance(k, Map) or not all(t.dtype in NORMAL for t in (k.out, *k.inputs)):
+            return False
+        return any(unreshaped(t).uid in self.products for t in k.inputs)
 
     def _is_weight(self, t: Tensor) -> bool:
         return is_stored_constant(t, self.made_in_init) or is_constant(t)
