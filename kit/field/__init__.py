@@ -27,7 +27,7 @@ FAMILIES = pictures.FAMILIES | sequences.FAMILIES
 TABLE = {
     "residual": "f32 f32@4 f16 qdq qdq@4 qdq_tensor qdq_s8s8 qdq_u8u8 qop qop@8 qop_s8s8 qop_u8u8",
     "detector": "f32 f32@4 f16 qdq qdq@4 qdq_tensor qdq_s8s8 qdq_s8s8_shifted qdq_u8u8 qop qop_s8s8 qop_u8u8",
-    "light_detector": "f32 f16 qdq qdq_s8s8 qop",
+    "light_detector": "f32 decayed f16 qdq qdq_s8s8 qop",
     "shuffled": "f32 f32@8 qdq qdq_s8s8 qop",
     "ghosts": "f32 f32@4 qdq qdq_u8u8 qop",
     "wide_windows": "f32 f16 qdq",
@@ -57,7 +57,7 @@ def parts(name: str) -> tuple[str, str, int]:
 
 
 def is_quantised(name: str) -> bool:
-    return parts(name)[1] not in ("f32", "f16")
+    return parts(name)[1] not in ("f32", "f16", "decayed")
 
 
 def build(name: str, small: bool = False) -> onnx.ModelProto:

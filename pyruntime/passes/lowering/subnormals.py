@@ -6,7 +6,7 @@ WebAssembly cannot flush them to zero, and Intel's processors take up to 150 cyc
 - executors replace subnormal elements of weights when they load them (`Leaf.flushed`), so that all readers still share
   a weight; maps of weights on their way to a product, as in folded scales, flush what they compute;
 - what decays is flushed in the kernel that stores it: states of loops, of recurrences and of optimisers;
-- so are products of computed values on their way to further products; feeds of convolutions are copied;
+- so are products of elements on their way to further products; feeds of convolutions are copied;
 - reciprocals of 1 + e^x, as in Sigmoid, are flushed. e^x itself ends in zero wherever it is printed
   (mathlib/explog.py).
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pyruntime.ir.blocks import all_kernels, is_constant, unreshaped
+from pyruntime.ir.blocks import all_kernels, unreshaped
 from pyruntime.ir.dtype import F32, F64, U32, U64
 from pyruntime.ir.expr import GRADUAL, Expr, bitcast, const, index, is_view, rewrite, select, walk
 from pyruntime.ir.kernel import (
@@ -35,7 +35,6 @@ from pyruntime.ir.kernel import (
     root,
 )
 from pyruntime.ir.statements import expressions_of, rebuild, statements
-from pyruntime.passes.loads import is_stored_constant
 from pyruntime.passes.lowering.wide_sums import is_product
 
 NORMAL = {F32: 2.0**-126, F64: 2.0**-1022}  # the smallest normal numbers; half floats are computed in float32
@@ -106,7 +105,7 @@ class _Flush:
         self._weights(k)
         is_convolution = k.routine in CONVOLUTIONS
         for n, t in enumerate(k.args):
-            if t is None or self.on_gpu or t.dtype not in NORMAL or self._is_weight(t):
+            if t is None or self.on_gpu or t.dtype not in NORMAL:
                 continue
             if is_convolution and _is_feed(t):
                 if t.uid not in feeds:
@@ -114,39 +113,29 @@ class _Flush:
                     feeds[t.uid] = before[-1].outputs[0]
                 k.args = (*k.args[:n], feeds[t.uid], *k.args[n + 1 :])
             else:
-                self._result(t, lambda e: _multiplies(e) or is_convolution and is_view(e) and _is_feed(e.value))
+                self._result(t, lambda e: e.op == "mul" or is_convolution and is_view(e) and _is_feed(e.value))
 
     def _follows(self, k: Kernel) -> bool:
         """Whether a kernel is a map of floats that reads the result of a product."""
-        if not isinstance(k, Map) or not all(t.dtype in NORMAL for t in (k.out, *k.inputs)):
-            return False
-        return any(unreshaped(t).uid in self.products for t in k.inputs)
-
-    def _is_weight(self, t: Tensor) -> bool:
-        return is_stored_constant(t, self.made_in_init) or is_constant(t)
+        return isinstance(k, Map) and _is_of_floats(k) and any(unreshaped(t).uid in self.products for t in k.inputs)
 
     def _weights(self, k: Kernel) -> None:
-        for t in k.inputs:
-            if t.dtype in NORMAL and self._is_weight(t):
-                self._weight(t)
-
-    def _weight(self, t: Tensor) -> None:
-        """Flush a weight in the map that computes it, or when it is loaded."""
-        made = unreshaped(t)
-        k = made.kernel
-        if isinstance(k, Map) and k.expr.op == "at":
-            self._weights(k)
-        elif isinstance(k, Map):
-            self._result(made, lambda e: all(x.dtype.is_float for x in e.tensors()))
-        elif isinstance(k, Leaf) and made.uid not in self.outputs:
-            k.flushed = True
+        """Flush the weights that a kernel reads, also through views: in maps of the init block, or by executors."""
+        for t in map(unreshaped, k.inputs):
+            made = t.kernel
+            if isinstance(made, Map) and made.expr.op == "at":
+                self._weights(made)
+            elif t.uid in self.made_in_init:
+                self._result(t, _computes)
+            elif isinstance(made, Leaf) and made.kind in ("weight", "constant") and t.uid not in self.outputs:
+                made.flushed = t.dtype in NORMAL
 
     def _result(self, t: Tensor, applies: Callable[[Expr], bool]) -> None:
-        """Flush the result of a map in the map."""
+        """Flush the result of a map of floats in the map."""
         made = unreshaped(t)
         k = made.kernel
-        leaves = made.uid in self.outputs
-        if isinstance(k, Map) and made.dtype in NORMAL and not leaves and made.uid not in self.done and applies(k.expr):
+        leaves = made.uid in self.outputs or made.uid in self.done
+        if isinstance(k, Map) and _is_of_floats(k) and not leaves and applies(k.expr):
             self.done.add(made.uid)
             k.expr = flushed(k.expr)
 
@@ -190,6 +179,10 @@ def _copy(t: Tensor, node: str) -> Map:
     return Map(flushed(t.at(*[index(n) for n in range(t.rank)]))).making(t.shape, t.dtype, node)
 
 
+def _is_of_floats(k: Map) -> bool:
+    return k.out.dtype in NORMAL and all(t.dtype.is_float for t in k.inputs)
+
+
 def _is_feed(t: Tensor) -> bool:
     leaf = unreshaped(t).kernel
     return isinstance(leaf, Leaf) and leaf.kind == "feed"
@@ -197,11 +190,6 @@ def _is_feed(t: Tensor) -> bool:
 
 def _computes(e: Expr) -> bool:
     return not is_view(e)
-
-
-def _multiplies(e: Expr) -> bool:
-    """Whether a value is the product of two values that runs compute."""
-    return e.op == "mul" and all(any(x.op == "at" and not is_constant(x.value) for x in walk(a)) for a in e.args)
 
 
 def _rewrite(k: Kernel, visit: Callable[[Expr], Expr | None]) -> None:
