@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pyruntime.ir.blocks import all_kernels, unreshaped
-from pyruntime.ir.dtype import F32, F64, U32, U64
+from pyruntime.ir.dtype import F16, F32, F64, U32, U64
 from pyruntime.ir.expr import GRADUAL, Expr, bitcast, const, index, is_view, rewrite, select, walk
 from pyruntime.ir.kernel import (
     Accum,
@@ -180,7 +180,9 @@ def _copy(t: Tensor, node: str) -> Map:
 
 
 def _is_of_floats(k: Map) -> bool:
-    return k.out.dtype in NORMAL and all(t.dtype.is_float for t in k.inputs)
+    """Whether a map of floats may have subnormal results; as float32 those of half floats are normal."""
+    types = {t.dtype for t in k.inputs}
+    return k.out.dtype in NORMAL and all(d.is_float for d in types) and not types <= {F16}
 
 
 def _is_feed(t: Tensor) -> bool:
