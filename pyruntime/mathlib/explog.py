@@ -9,7 +9,7 @@ from pyruntime.mathlib.format import Format, poly
 
 
 def exp(f: Format, x: Expr, shift: int = 0, ends_in_zero: bool = False) -> Expr:
-    """e^x · 2^shift. ends_in_zero: 0 instead of subnormal numbers (docs/api/runs.md#subnormal-numbers).
+    """e^x · 2^shift. ends_in_zero: 0 instead of subnormal numbers (docs/use/wrong.md#subnormal-numbers).
 
     x = n·ln 2 + r with |r| <= ln 2 / 2; ln 2 is split in two parts, so that n times the first part is exact. The power
     of two is applied as two factors, so that the last multiplication yields overflow and gradual underflow."""
