@@ -221,10 +221,7 @@ declare module 'onnxruntime-common' {
       onProgress?: ((progress: Progress) => void) | undefined;
       /** LoRA adapters (.onnx_adapter, or safetensors of PEFT) by the names that runs give. */
       adapters?: Readonly<Record<string, AdapterSource | { readonly file: AdapterSource; readonly config: string | URL | object }>> | undefined;
-      /**
-       * Caches the model's files for later visits. true: until the server has another version; a text: until pages ask
-       * for another version than this, without a request to the server.
-       */
+      /** Caches the model's files: until the server has other ones (true), or until pages give another text. */
       cache?: boolean | string | undefined;
       // Written by scripts/contract.py from pyruntime/options.py.
       /** Names of passes that do not run. */
