@@ -105,8 +105,7 @@ class Kernel:
 @dataclass(eq=False, slots=True)
 class Leaf(Kernel):
     """kind: "feed", "weight" (value: graph.Weight or bytes), "state" (a weight that runs change; without a value it
-    begins with zeros), or "block" (an input of a sub-block). flushed: whether executors replace subnormal elements of
-    the weight by zeros when they load it (passes/lowering/subnormals.py)."""
+    begins with zeros), or "block" (an input of a sub-block). flushed: subnormal elements are loaded as zeros."""
 
     kind: str
     value: Any = None
@@ -191,8 +190,7 @@ def updates_state(kernel: Kernel) -> bool:
 @dataclass(eq=False, slots=True)
 class Call(Kernel):
     """A routine with one contract, defined by `meaning`, a Map, Reduce or Loops with the same operands; for a whole
-    ONNX node ("onnx:Gelu") a Block, whose outputs have the values of the call's. attrs are plain ints, floats, strings,
-    Dims and tuples of them.
+    ONNX node ("onnx:Gelu") a Block with the call's outputs. attrs are plain ints, floats, strings, Dims and tuples.
 
     Passes may add:
     strided: operand n is a `View` of the tensor in args
