@@ -32,7 +32,8 @@ def built(text: str, **weights: np.ndarray) -> bytes:
 
 def opened(data: bytes, provider: str = "wasm", threads: int = 1, **values: int | str | Mapping[str, Any]) -> Any:
     chosen = {knob: {"": value} if isinstance(value, (int, str)) else value for knob, value in values.items()}
-    options = SessionOptions(choices=chosen, intra_op_num_threads=threads)
+    # machine code gathers windows where WebAssembly's convolutions have units of tiles
+    options = SessionOptions(choices=chosen, intra_op_num_threads=threads, native_code=False)
     return InferenceSession(data, options, providers=[GPU, "wasm"] if provider == "webgpu" else ["wasm"])
 
 

@@ -92,14 +92,6 @@ def test_nets_with_subnormal_weights(name: str, share: float) -> None:
     np.testing.assert_array_equal(y, want)
 
 
-@pytest.mark.parametrize("name", ["conv", "pointwise", "depthwise"])
-def test_feeds_count_as_zero(name: str) -> None:
-    text, x_shape, w_shape = NETS[name]
-    x, w = weights(x_shape, 1.0), np.full(w_shape, SCALE, np.float32)
-    assert not session(text, w=w).run(None, {"x": x})[0].any()
-    assert session(text, keep=True, w=w).run(None, {"x": x})[0].any()
-
-
 def test_gated_values_count_as_zero() -> None:
     """A product of two values on its way to a MatMul; as an output it stays as it is."""
     text = "g (float[4, 8] a, float[4, 8] b) => (float[4, 8] y) { m = Mul (a, b)  y = MatMul (m, w) }"

@@ -6,7 +6,7 @@ WebAssembly cannot flush them to zero, and Intel's processors take up to 150 cyc
 - executors replace subnormal elements of weights when they load them (`Leaf.flushed`), so that all readers still share
   a weight; maps of weights on their way to a product, as in folded scales, flush what they compute;
 - what decays is flushed in the kernel that stores it: states of loops, of recurrences and of optimisers;
-- so are products of elements on their way to further products; feeds of convolutions are copied;
+- so are products of elements on their way to further products;
 - reciprocals of 1 + e^x, as in Sigmoid, are flushed. e^x itself ends in zero wherever it is printed
   (mathlib/explog.py).
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from pyruntime.ir.blocks import all_kernels, unreshaped
 from pyruntime.ir.dtype import F16, F32, F64, U32, U64
-from pyruntime.ir.expr import GRADUAL, Expr, bitcast, const, index, is_view, rewrite, select, walk
+from pyruntime.ir.expr import GRADUAL, Expr, bitcast, const, is_view, rewrite, select, walk
 from pyruntime.ir.kernel import (
     Accum,
     Block,
@@ -38,8 +38,8 @@ from pyruntime.ir.statements import expressions_of, rebuild, statements
 from pyruntime.passes.lowering.wide_sums import is_product
 
 NORMAL = {F32: 2.0**-126, F64: 2.0**-1022}  # the smallest normal numbers; half floats are computed in float32
-CONVOLUTIONS = ("conv", "conv_transpose", "conv_filters")
-PRODUCTS = frozenset((*CONVOLUTIONS, "matmul"))  # codes and scales of quantised weights stay as they are
+# Codes and scales of quantised weights stay as they are.
+PRODUCTS = frozenset(("conv", "conv_transpose", "conv_filters", "matmul"))
 
 
 def flushed(e: Expr) -> Expr:
@@ -81,8 +81,6 @@ class _Flush:
         self.products: set[int] = set()
 
     def block(self, block: Block) -> None:
-        kernels: list[Kernel] = []
-        feeds: dict[int, Tensor] = {}
         for k in block.kernels:
             for inner in k.blocks:
                 self.block(inner)
@@ -90,30 +88,19 @@ class _Flush:
                 for t in k.body.outputs[1 : 1 + len(k.carried)]:
                     self._result(t, _computes)
             elif isinstance(k, Call) and k.routine in PRODUCTS:
-                self._call(k, kernels, feeds)
+                self._call(k)
                 self.products.add(k.out.uid)
             elif isinstance(k, Loops):
                 self._loops(k)
             elif isinstance(k, Reduce) and is_product(k) or self._follows(k):
                 self._weights(k)
                 self.products.add(k.outputs[0].uid)
-            kernels.append(k)
-        block.kernels = kernels
 
-    def _call(self, k: Call, before: list[Kernel], feeds: dict[int, Tensor]) -> None:
-        """feeds: flushed feeds of this block, by uid, which are made `before` the call."""
+    def _call(self, k: Call) -> None:
         self._weights(k)
-        is_convolution = k.routine in CONVOLUTIONS
-        for n, t in enumerate(k.args):
-            if t is None or self.on_gpu or t.dtype not in NORMAL:
-                continue
-            if is_convolution and _is_feed(t):
-                if t.uid not in feeds:
-                    before.append(_copy(t, k.node))
-                    feeds[t.uid] = before[-1].outputs[0]
-                k.args = (*k.args[:n], feeds[t.uid], *k.args[n + 1 :])
-            else:
-                self._result(t, lambda e: e.op == "mul" or is_convolution and is_view(e) and _is_feed(e.value))
+        for t in k.args if not self.on_gpu else ():
+            if t is not None and t.dtype in NORMAL:
+                self._result(t, lambda e: e.op == "mul")
 
     def _follows(self, k: Kernel) -> bool:
         """Whether a kernel is a map of floats that reads the result of a product."""
@@ -175,19 +162,10 @@ def _scales(e: Expr, state: Tensor, lets: dict[int, Expr], in_product: bool = Fa
     return False
 
 
-def _copy(t: Tensor, node: str) -> Map:
-    return Map(flushed(t.at(*[index(n) for n in range(t.rank)]))).making(t.shape, t.dtype, node)
-
-
 def _is_of_floats(k: Map) -> bool:
     """Whether a map of floats may have subnormal results; as float32 those of half floats are normal."""
     types = {t.dtype for t in k.inputs}
     return k.out.dtype in NORMAL and all(d.is_float for d in types) and not types <= {F16}
-
-
-def _is_feed(t: Tensor) -> bool:
-    leaf = unreshaped(t).kernel
-    return isinstance(leaf, Leaf) and leaf.kind == "feed"
 
 
 def _computes(e: Expr) -> bool:
