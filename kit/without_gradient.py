@@ -15,7 +15,8 @@ NO_FLOATS = frozenset(
     com.microsoft.QLinearGlobalAveragePool com.microsoft.QLinearLeakyRelu com.microsoft.QLinearMul
     com.microsoft.QLinearReduceMean com.microsoft.QLinearSigmoid com.microsoft.QLinearSoftmax
     com.microsoft.QLinearWhere com.microsoft.Tokenizer com.microsoft.VarlenNGramHashMapping QLinearConv
-    com.microsoft.BeamSearch com.microsoft.GreedySearch com.microsoft.Sampling com.microsoft.WhisperBeamSearch pyruntime.gguf.Unpack""".split()
+    com.microsoft.BeamSearch com.microsoft.GreedySearch com.microsoft.Sampling com.microsoft.WhisperBeamSearch
+    pyruntime.gguf.Unpack""".split()
 )
 
 # Refused with NotDifferentiable. Operator -> why.
