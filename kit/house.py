@@ -62,6 +62,7 @@ MAY_IMPORT = {
     "quantization exports",
     "c_library": "errors ir onnx frontend native pyruntime",
     "cli": "errors options training onnx frontend ops placement providers native runtime c_library pyruntime",
+    "provider_check": "cli codegen ir onnx pyruntime",
     "pyruntime": "errors codegen frontend ops placement compiler session training native api pyodide",
 }
 
