@@ -64,7 +64,7 @@ ADVICE = {
     "raises what is no Exception": "Raise an Exception, so that the node moves to the next provider.",
     "raises an exception": "Refuse in supports what it cannot run.",
     "gets in the way when a job fails": "It is also called after an error, and must not raise one then.",
-    "leaves threads running": "End in close what open, compile or a job began.",
+    "leaves threads running": "Each session has left some: end in close what open, compile or a job began.",
     "is not written, but run_start is": "Write both: run_end is also called after a run that failed.",
     "takes no kernel of these models": "Check with options with which it takes small kernels, or with a model.",
 }
@@ -228,7 +228,8 @@ def models_of(paths: Sequence[str], names: Sequence[str] = ()) -> Mapping[str, t
 
 
 class Check:
-    """limit: seconds that the check of one model may take"""
+    """The check of one provider. limit: seconds that one model may take; has_shared_threads: whether an earlier session
+    began threads, which all sessions may share"""
 
     def __init__(self, provider: ArrayProvider, options: Mapping[str, Any], limit: float) -> None:
         self.notes = Notes()
@@ -236,6 +237,7 @@ class Check:
             raise InvalidInput(f"{provider!r} is no ArrayProvider")
         self.name = f"{provider.name} {next(_numbers)}"
         self.provider, self.options, self.limit = provider, options, limit
+        self.has_shared_threads = False
         register_provider(Watched(provider, self.notes, self.name))
 
     def session(self, model: bytes, options: Mapping[str, Any]) -> InferenceSession:
@@ -269,9 +271,11 @@ class Check:
         one.release()
         for thread in notes.threads:
             thread.join(0.5)
-            if thread.is_alive():
+            if thread.is_alive() and self.has_shared_threads:
                 notes.phase = None
                 notes.add("close", "leaves threads running", thread.name)
+        self.has_shared_threads |= bool(notes.threads)
+        notes.threads.clear()
 
     def lives(self, model: bytes, one: InferenceSession, feeds: Feeds, expected: Sequence[Any]) -> None:
         """Checks concurrent runs, two sessions of which one ends, and jobs that fail."""

@@ -36,6 +36,7 @@ def visitor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (["visitor.products:provider", "least=0", "packs=true"], "matmul"),
         (["visitor.segments"], "Map"),
         (["visitor.norms:provider"], "onnx:LayerNormalization"),
+        (["visitor.hostile:pooled"], "matmul"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else x,
 )
@@ -96,7 +97,7 @@ def test_models_and_options_of_the_command(capsys: pytest.CaptureFixture[str], t
         "Fails": "compile raises an exception (product: MemoryError: no device memory)",
         "RaisesAgain": "run_end gets in the way when a job fails (product",
         "HalfFramed": "run_end is not written, but run_start is (without a run)",
-        "LeavesThreads": "close leaves threads running (product: device",
+        "LeavesThreads": "close leaves threads running (product, constant weights: device)",
         "Idle": "supports takes no kernel of these models (2 models)",
     }.items(),
 )

@@ -1,7 +1,9 @@
-"""Providers of products with one fault each. tests/test_provider_check.py checks what pyruntime.provider_check says."""
+"""Providers of products with one fault each, and `pooled` with none. tests/test_provider_check.py checks what
+pyruntime.provider_check says."""
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.kernel import Call
@@ -153,4 +155,13 @@ class Idle(Hostile):
         return "" if is_large else "only a million rows"
 
 
-wrong = Wrong()
+class Pooled(Hostile):
+    """No fault: all sessions share a thread."""
+
+    pool = ThreadPoolExecutor(1)
+
+    def job(self, job, inputs, outputs):
+        self.pool.submit(job).result()
+
+
+wrong, pooled = Wrong(), Pooled()
