@@ -111,7 +111,7 @@ def doors() -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def command_line(command: str) -> None:
-    result = ["build/none.pyrt"] if command == "export" else []
+    result = ["build/none.pyrt"] if command in ("export", "convert") else []
     status = main([command, str(DIGITS), *result, f"--{KEY}"])
     if status:
         raise InvalidInput("the command failed")

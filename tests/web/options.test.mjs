@@ -75,7 +75,6 @@ for (const [options, message] of [
   [{ extra: { session: { set_denormal_as_zero: '1' } } }, 'there is no session entry "session.set_denormal_as_zero"'],
   [webgpu({ preferredLayout: 'NHWC' }), 'option of the provider "webgpu" "preferredLayout" has no effect'],
   [webgpu({ forceCpuNodeNames: ['a'] }), '"forceCpuNodeNames" has no effect'],
-  [{ executionProviders: [{ name: 'mine', level: 3 }] }, 'there is no option of the provider "mine" "level"'],
 ]) {
   test(`one warning: ${message}`, () => {
     sessionOptions(options);
