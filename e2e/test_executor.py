@@ -68,7 +68,7 @@ def run(tab: Callable[..., Tab], kind: str, program: dict[str, Any], module: Mod
     made.open("/executor.html")
     blob = module.to_bytes()
     program["modules"] = {"wasm": [0, len(blob)]}
-    program["explain"] = table(program, [], {})
+    program["explain"] = table(program, [], {}, {}, {"wasm": "wasm"})
     validate_header(program, len(blob))
     argument = {"header": program, "blob": list(blob), "file": [], "runs": runs, **more}
     return made.run("return runProgram(arg)", argument)

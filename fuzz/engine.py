@@ -49,6 +49,7 @@ TWINS = [
     Twin("plain SIMD", {"relaxed_simd": False}),
     Twin("no machine code", {"native_code": False}),
     Twin("AVX2", {"native_code": "avx2"}),
+    Twin("loops step by step", {"disabled_passes": ["hoisted_products", "whole_loops"]}),
     Twin("symbolic shapes", {}, "symbolic"),
     Twin("unknown ranks", {}, "rankless"),
     WEBGPU,

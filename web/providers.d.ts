@@ -104,9 +104,9 @@ export interface SessionProvider {
 export interface Provider extends SessionProvider {
   readonly name: string;
   /** Whether `compile` gets consecutive kernels as one part. Default: false. */
-  readonly takesParts?: boolean;
+  readonly takesParts?: boolean | undefined;
   /** Names and defaults of its options. A session with others, or with values of other types, is refused. */
-  readonly options?: Readonly<Record<string, unknown>>;
+  readonly options?: Readonly<Record<string, unknown>> | undefined;
   /**
    * Opens the provider of one session; without it, all sessions have this object. A RangeError refuses a value of an option; after
    * any other error the session goes on without the provider, with a warning. threads: as many as it may use.

@@ -5,7 +5,7 @@ const LIMIT = 60; // seconds that a call may take, on a busy machine
 
 /** What faults of the GPU may do to a session that names no other provider, or recovers from none. */
 const ERRORS = {
-  lost: ({ fallback }) => (fallback ? [] : ['DeviceLost']),
+  lost: ({ fallback, kind }) => [...fallback ? [] : ['DeviceLost'], ...kind === 'training' ? ['SessionFailed'] : []], // weights may be lost
   full: ({ hasNext }) => (hasNext ? [] : ['OutOfMemory']),
   shader: ({ hasNext }) => (hasNext ? [] : ['ExecutionError']),
 };
