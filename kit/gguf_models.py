@@ -28,13 +28,15 @@ FIELDS: dict[str, dict[str, Any]] = {
     "qwen2": {"rope.freq_base": 1e6},
     "phi2": {"attention.layer_norm_epsilon": EPSILON, "rope.dimension_count": WIDTH // HEADS // 2},
 }
+PIECES = ["<unk>", "<s>", "▁", *"abcdefghijklmnopqrstuvwxyz", *(f"▁{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
+PIECES += [*"ABCDEFGHIJKLMNOPQRSTUVWXYZ"][: VOCABULARY - len(PIECES)]
 TOKENS = [3, 17, 42, 5, 79, 0, 23, 8, 61, 30]
 
 
 def write(
     path: Path, architecture: str, kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32, *,
     numbers: dict[str, np.ndarray] | None = None, fields: dict[str, Any] | None = None, without: str = "",
-    more: str = "",
+    more: dict[str, np.ndarray] | None = None,
 ) -> None:  # fmt: skip
     """kind: the type of the matrices; numbers: of tensors, in place of random ones; fields: more metadata; without,
     more: a key or tensor that is left out, a tensor that is added"""
@@ -52,6 +54,12 @@ def write(
         if key != without:
             adders[type(value)](f"{architecture}.{key}", value)
     writer.add_chat_template("{{ messages[0].content }}")
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(PIECES)
+    writer.add_token_scores([-float(n) for n in range(VOCABULARY)])
+    writer.add_token_types([2, 3, *[1] * (VOCABULARY - 2)])
+    writer.add_bos_token_id(1)
+    writer.add_unk_token_id(0)
 
     def tensor(name: str, value: np.ndarray, of: gguf.GGMLQuantizationType) -> None:
         value = value if numbers is None else numbers[name]
@@ -94,8 +102,8 @@ def write(
     norm("output_norm")
     if "tied" not in has:
         matrix("output", VOCABULARY, WIDTH)
-    if more:
-        vector(more, WIDTH)
+    for name, value in (more or {}).items():
+        writer.add_tensor(name, value.astype(np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -14,10 +14,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import tokenizers
 from onnx import helper, numpy_helper
 
 from kit.gguf_logits import OUT, ROWS
-from kit.gguf_models import ARCHITECTURES, TOKENS, VOCABULARY, write
+from kit.gguf_models import ARCHITECTURES, PIECES, TOKENS, VOCABULARY, write
 from pyruntime import InferenceSession, TextGenerator
 from pyruntime.cli import main
 from pyruntime.errors import InvalidModel, PyRuntimeError
@@ -70,14 +71,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield tmp_path_factory.mktemp("gguf")
 
 
-def logits(session: Any, tokens: list[int], at_once: int) -> np.ndarray:
-    """Of all tokens: the first ones in one run, then one in each run."""
+def logits(session: Any, tokens: list[int], at_once: int, stride: int = 1) -> np.ndarray:
+    """Of all tokens: the first ones in one run, then one in each run. stride: between positions"""
     caches = {i.name: np.zeros((1, i.shape[1], 0, i.shape[3]), np.float32)
               for i in session.get_inputs() if "past" in i.name}  # fmt: skip
     names = [o.name for o in session.get_outputs()]
     found, begin = [], 0
     for end in range(at_once, len(tokens) + 1):
-        places = np.arange(begin, end)[None]
+        places = stride * np.arange(begin, end)[None]
         feeds = {"input_ids": np.array([tokens[begin:end]]), "attention_mask": np.ones((1, end), np.int64)}
         out = dict(zip(names, session.run(names, {**feeds, "position_ids": places, **caches}), strict=True))
         caches = {name: out[name.replace("past_key_values", "present")] for name in caches}
@@ -119,25 +120,46 @@ def test_convert(architecture: str, kind: KIND, folder: Path) -> None:
     peer = onnxruntime.InferenceSession(out, providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(logits(InferenceSession(path), TOKENS, 6), logits(peer, TOKENS, 6), rtol=0, atol=3e-5)
     assert (out.parent / "chat_template.jinja").read_text() == "{{ messages[0].content }}"
-    assert not (out.parent / "tokenizer.json").exists()  # the file has none
+    assert tokenizers.Tokenizer.from_file(str(out.parent / "tokenizer.json")).encode("b").tokens == ["<s>", "▁b"]
 
 
-def test_text(folder: Path) -> None:
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_text(folder: Path, in_memory: bool) -> None:
+    """A text generator takes the file's own tokenizer, and writes greedily what runs over the whole text give."""
     path = folder / "text.gguf"
     write(path, "qwen2", KIND.Q8_0)
-    tokens = TextGenerator(path, tokenizer=Letters()).generate(TOKENS, max_tokens=6).tokens
-    session, written = InferenceSession(path), [*TOKENS]
-    for _ in tokens:
+    writer = TextGenerator(path.read_bytes() if in_memory else path)
+    found = writer.generate("ab", max_tokens=6)
+    session, written = InferenceSession(path), [1, PIECES.index("▁a"), PIECES.index("b")]
+    for _ in found.tokens:
         written.append(int(logits(session, written, len(written))[-1].argmax()))
-    assert tokens == written[len(TOKENS) :]
+    assert found.tokens == written[3:] and found.text == "".join(PIECES[n] for n in written[3:]).replace("▁", " ")
 
 
-class Letters:
-    def encode(self, text: str) -> Any:
-        raise NotImplementedError
+TURN = "rope.scaling.type"
 
-    def decode(self, ids: list[int]) -> str:
-        return "".join(chr(65 + n) for n in ids)
+
+@pytest.mark.parametrize(
+    ("settings", "stride"),
+    [
+        ({"fields": {TURN: "linear", "rope.scaling.factor": 2.0}}, 2),
+        ({"more": {"rope_freqs.weight": np.full(8, 2)}}, 2),
+        ({"more": {"rope_factors_long.weight": np.full(8, 2), "rope_factors_short.weight": np.full(8, 4)},
+          "fields": {TURN: "longrope", "rope.scaling.original_context_length": 1}}, 2),
+        ({"more": {"rope_factors_long.weight": np.full(8, 4), "rope_factors_short.weight": np.full(8, 2)},
+          "fields": {TURN: "longrope", "rope.scaling.original_context_length": 100}}, 2),
+    ],
+    ids=["linear", "factors", "long", "short"],
+)  # fmt: skip
+def test_scaled_angles(settings: dict[str, Any], stride: int, folder: Path) -> None:
+    """Angles that are divided by a number are those of positions that are multiplied by it."""
+    plain, scaled = folder / "plain.gguf", folder / "scaled.gguf"
+    write(plain, "llama")
+    write(scaled, "llama", **settings)
+    np.testing.assert_allclose(
+        logits(InferenceSession(scaled), TOKENS, len(TOKENS), stride),
+        logits(InferenceSession(plain), TOKENS, len(TOKENS)), rtol=0, atol=3e-5,
+    )  # fmt: skip
 
 
 # ── tokenizers ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -146,7 +168,6 @@ BYTES = [chr(c) for c in [*range(33, 127), *range(161, 173), *range(174, 256), *
 
 
 def encode(metadata: dict[str, Any], text: str) -> list[str]:
-    tokenizers = pytest.importorskip("tokenizers")
     made = tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json(metadata)))
     assert made.decode(made.encode(text, add_special_tokens=False).ids, skip_special_tokens=False) == text
     return list(made.encode(text).tokens)
@@ -204,9 +225,16 @@ def refused(path: Path, data: bytes) -> str:
         ({"fields": {"rope.scaling.type": "yarn"}}, 'rope.scaling.type "yarn"'),
         ({"fields": {"expert_count": 8}}, "experts"),
         ({"fields": {"attention.value_length": 8}}, "different sizes"),
-        ({"without": "attention.head_count"}, 'key "llama.attention.head_count"'),
+        ({"without": "attention.head_count"}, 'key "llama.attention.head_count" of this GGUF file is missing'),
+        ({"fields": {"attention.head_count": 0}}, "is 0, which is no size"),
+        ({"fields": {"rope.freq_base": "many"}}, "is no number but str"),
+        ({"architecture": "gemma2", "without": "attention.sliding_window"}, "is missing"),
+        ({"architecture": "gemma3", "fields": {"attention.sliding_window_pattern": 0}}, "neither a period nor a list"),
         ({"without": "blk.1.ffn_up.weight"}, 'no tensor "blk.1.ffn_up.weight"'),
-        ({"more": "blk.0.ffn_gate_inp.weight"}, 'tensor "blk.0.ffn_gate_inp.weight" of this GGUF file is not known'),
+        (
+            {"more": {"blk.0.ffn_gate_inp.weight": np.ones(64)}},
+            'tensor "blk.0.ffn_gate_inp.weight" of this GGUF file is not known',
+        ),
     ],
 )
 def test_unknown_contents(settings: dict[str, Any], want: str, folder: Path) -> None:

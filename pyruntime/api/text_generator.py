@@ -288,7 +288,8 @@ def _check(name: str, value: Any, is_whole: bool, least: int = 0) -> None:
 
 
 def _tokenizer(tokenizer: Any) -> Any:
-    if not isinstance(tokenizer, (str, os.PathLike)):
+    is_gguf = is_gguf_file(tokenizer)
+    if not is_gguf and not isinstance(tokenizer, (str, os.PathLike)):
         if tokenizer is not None and not (hasattr(tokenizer, "encode") and hasattr(tokenizer, "decode")):
             hint = "the path of a tokenizer.json, or an object with encode(text) and decode(ids)"
             raise InvalidInput(f"tokenizer cannot be of type {type(tokenizer).__name__}", hint=hint)
@@ -297,12 +298,13 @@ def _tokenizer(tokenizer: Any) -> Any:
         from tokenizers import Tokenizer
     except ImportError as e:
         raise NotSupported("the package tokenizers is not installed", hint="pip install tokenizers") from e
-    data = gguf_tokenizer(tokenizer) if is_gguf_file(tokenizer) else file_bytes(tokenizer)
+    data = gguf_tokenizer(tokenizer) if is_gguf else file_bytes(tokenizer)
     try:
         return Tokenizer.from_buffer(data)
     except Exception as e:  # the package raises no other class
         hint = "tokenizer.json is expected, not tokenizer_config.json"
-        raise InvalidInput(f'"{os.fspath(tokenizer)}" is no tokenizer: {e}', hint=hint) from e
+        name = "the model" if isinstance(tokenizer, (bytes, bytearray, memoryview)) else os.fspath(tokenizer)
+        raise InvalidInput(f'"{name}" is no tokenizer: {e}', hint=hint) from e
 
 
 def _special(tokenizer: Any) -> list[int]:

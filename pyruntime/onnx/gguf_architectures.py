@@ -57,7 +57,7 @@ def _each_fourth(n: int, fields: Fields) -> bool:
 
 
 def _if_windowed(n: int, fields: Fields) -> bool:
-    return fields.get("attention.sliding_window", 0) > 0
+    return bool(fields.get("attention.sliding_window", 0) > 0)
 
 
 ARCHITECTURES: dict[str, Architecture] = {

@@ -7,7 +7,6 @@ logits, present.N.key and .value.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from pyruntime.errors import InvalidModel
 from pyruntime.ir.dtype import F32, I32, I64
@@ -36,30 +35,42 @@ class _Decoder:
         prefix = f"{name}."
         self.fields = {k.removeprefix(prefix): v for k, v in file.metadata.items() if k.startswith(prefix)}
         self.layers, self.width, self.heads = (
-            self.number(key) for key in ("block_count", "embedding_length", "attention.head_count")
+            self.size(key) for key in ("block_count", "embedding_length", "attention.head_count")
         )
-        self.groups = self.number("attention.head_count_kv", self.heads)
-        self.head = self.number("attention.key_length", self.width // self.heads)
-        self.turned = self.number("rope.dimension_count", self.head)
+        self.groups = self.size("attention.head_count_kv", self.heads)
+        self.head = self.size("attention.key_length", self.width // self.heads)
+        self.turned = self.size("rope.dimension_count", self.head)
         self.add = GraphParts(file)
         self._refuse_unknown()
 
-    def number(self, key: str, default: Any = None) -> Any:
+    def number(self, key: str, default: float | None = None) -> float:
         found = self.fields.get(key, default)
         if not isinstance(found, (int, float)) or isinstance(found, bool):
-            what = "is missing" if found is None else f"is no number but {type(found).__name__}"
-            raise InvalidModel(f'the key "{self.name}.{key}" of this GGUF file {what}')
+            raise self.wrong(key, "is missing" if found is None else f"is no number but {type(found).__name__}")
         return found
+
+    def size(self, key: str, default: int | None = None) -> int:
+        found = self.number(key, default)
+        if not isinstance(found, int) or found < 1:
+            raise self.wrong(key, f"is {found}, which is no size")
+        return found
+
+    def wrong(self, key: str, what: str) -> InvalidModel:
+        return InvalidModel(f'the key "{self.name}.{key}" of this GGUF file {what}')
 
     def _refuse_unknown(self) -> None:
         """What would change results without being computed here is refused."""
         scaling = self.fields.get("rope.scaling.type", "none")
         if scaling not in ("none", "linear", "longrope"):
             raise InvalidModel(f'rope.scaling.type "{scaling}" of this GGUF file is not known')
-        if self.fields.get("expert_count", 0):
+        if self.number("expert_count", 0):
             raise InvalidModel(f"GGUF architecture {self.name} with experts is not known")
-        if self.fields.get("attention.value_length", self.head) != self.head:
+        if self.size("attention.value_length", self.head) != self.head:
             raise InvalidModel("this GGUF file has keys and values of different sizes, which is not known")
+        pattern = self.fields.get("attention.sliding_window_pattern", 1)
+        if len(pattern) < self.layers if isinstance(pattern, list) else not isinstance(pattern, int) or pattern < 1:
+            raise self.wrong("attention.sliding_window_pattern", "is neither a period nor a list of all layers")
+        self.number("attention.sliding_window", 0)
 
     # ── the graph ──
 
@@ -77,7 +88,7 @@ class _Decoder:
         x = self.norm(x, "output_norm")
         head = "output" if add.has("output.weight") else "token_embd"
         logits = self.linear(x, head, bits=0 if head == "output" else 8)
-        if cap := self.fields.get("final_logit_softcapping", 0.0):
+        if cap := self.number("final_logit_softcapping", 0.0):
             limit = add.numbers(F32, cap)
             logits = add("Mul", add("Tanh", add("Div", logits, limit)), limit)
         add("Identity", logits, outputs=["logits"])
@@ -170,19 +181,19 @@ class _Decoder:
         if not self.architecture.unrotated(n, self.fields):
             q, k = (self.rotated(y, heads, is_local) for y, heads in ((q, self.heads), (k, self.groups)))
         past = [f"past_key_values.{n}.{part}" for part in ("key", "value")]
-        window = int(self.number("attention.sliding_window")) if is_local else -1
+        window = self.size("attention.sliding_window") if is_local else -1  # -1: all tokens
         present = [f"present.{n}.{part}" for part in ("key", "value")]
         y = add(
             "GroupQueryAttention", q, k, v, *past, *lengths, domain=MICROSOFT,
             outputs=[f"blk.{n}.attention", *present], num_heads=self.heads, kv_num_heads=self.groups,
-            scale=self.scale(), softcap=float(self.fields.get("attn_logit_softcapping", 0.0)),
+            scale=self.scale(), softcap=float(self.number("attn_logit_softcapping", 0.0)),
             local_window_size=window,
         )  # fmt: skip
         return self.linear(y, f"{prefix}.attn_output")
 
     def scale(self) -> float:
         size = self.width / self.heads if self.layers == self.architecture.wide_heads else self.head
-        return float(self.fields.get("attention.scale", 0.0)) or 1 / math.sqrt(size)
+        return float(self.number("attention.scale", 0.0)) or 1 / math.sqrt(size)
 
     def head_norm(self, x: str, name: str, heads: int) -> str:
         """x with each head normalised, where the file has weights for that."""
@@ -208,7 +219,7 @@ class _Decoder:
         if not any(node.outputs[0] == names[0] for node in add.nodes):
             positions = add("Unsqueeze", add("Cast", "position_ids", to=F32.code), add.numbers(I64, -1))
             angles = add("Mul", positions, self.frequencies(is_local))
-            factor = float(self.fields.get("rope.scaling.attn_factor", 1.0))
+            factor = float(self.number("rope.scaling.attn_factor", 1.0))
             for op, name in zip(("Cos", "Sin"), names, strict=True):
                 add("Mul", add(op, angles), add.numbers(F32, factor), outputs=[name])
         return names[0], names[1]
@@ -217,7 +228,7 @@ class _Decoder:
         """The angle by which each pair turns from one position to the next."""
         add = self.add
         own = is_local and self.architecture.local_base
-        base = self.architecture.local_base if own else float(self.fields.get("rope.freq_base", 10000.0))
+        base = self.architecture.local_base if own else float(self.number("rope.freq_base", 10000.0))
         divisor = 1.0 if own else self._linear_factor()
         pairs = range(0, self.turned, 2)
         plain = add.numbers(F32, *(base ** (-k / self.turned) / divisor for k in pairs))

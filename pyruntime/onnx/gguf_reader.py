@@ -81,7 +81,7 @@ def _size(name: str, kind: int, shape: tuple[int, ...]) -> int:
 
 
 class _Cursor:
-    """Reads values one after the other, in windows."""
+    """Reads the values of a file one after the other. It loads a mebibyte at a time."""
 
     def __init__(self, source: Source) -> None:
         self.source = source

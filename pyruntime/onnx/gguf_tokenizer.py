@@ -37,7 +37,16 @@ _SPLITS = {
 
 
 def tokenizer_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Errors: InvalidModel for a kind of tokenizer that is not known, which it names"""
+    """Errors: InvalidModel for a kind of tokenizer that is not known, which it names, or for keys that contradict each
+    other"""
+    try:
+        return _tokenizer(metadata)
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        what = f"the tokenizer of this GGUF file is damaged: {error}"
+        raise InvalidModel(what, hint="give a tokenizer.json") from error
+
+
+def _tokenizer(metadata: Mapping[str, Any]) -> dict[str, Any]:
     ggml = {k.removeprefix("tokenizer.ggml."): v for k, v in metadata.items() if k.startswith("tokenizer.ggml.")}
     kind, tokens = ggml.get("model"), ggml.get("tokens")
     if not isinstance(tokens, list) or kind not in ("gpt2", "llama"):

@@ -346,7 +346,7 @@ def has_native_block(module: Module, arithmetic: Arithmetic) -> bool:
     """Whether the host provides the block function over panels in machine code."""
     if not module.imports:
         return False
-    from ..printer.native_imports import BLOCKS  # pages do not have it
+    from ..printer.native_imports import BLOCKS  # pages do not load this module
 
     return BLOCKS.get(arithmetic.name) in module.imports
 

@@ -2,7 +2,8 @@
 
 Each axis of each tensor of the body belongs to a class. A load of `u` at index(a) in the kernel that makes `t` joins
 u's axis with axis a of t; a carried value joins the axes before a step with those after it. A class is a column if
-every load follows it and every tensor that outlives a step has it: each of its elements is a recurrence of its own.
+every load along it reads at the index at which the result is written, and if every tensor that outlives a step has such
+an axis. Then no element along it needs another one, so each is a recurrence of its own.
 """
 
 from __future__ import annotations

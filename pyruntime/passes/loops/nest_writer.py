@@ -203,7 +203,7 @@ class NestWriter:
             self.k.store(place.tensor, place.coords(self._indices(m, part)[: m.out.rank]), made)
 
     def _extreme(self, m: Reduce) -> None:
-        """The number of the first (or last) extreme; a NaN beats every number."""
+        """ArgMax or ArgMin: the index of the first (or last) largest or smallest element; a NaN counts as that."""
         k, dtype = self.k, m.expr.dtype
         value = self._value(m, m.expr, 0)
         is_last = m.op.endswith("_last")

@@ -75,7 +75,8 @@ class Grouping:
         return outer, [k for k in keys[rank:] if k is not None]
 
     def _joins(self, nest: Nest, m: Member, keys: list[Key | None]) -> bool:
-        """Whether the member may join; makes the loops of a reduction inner ones."""
+        """Whether the member can share the nest's loops. If it is the nest's first reduction, the loops over its terms
+        become the nest's inner loops."""
         if any(x.out.dtype in (F16, BF16) or is_extreme(x) for x in (m, *nest.members)):
             return False  # a store rounds half floats
         if not self._is_aligned(nest, m, keys):
@@ -108,12 +109,13 @@ def loads(m: Member) -> list[Expr]:
 
 
 def is_extreme(m: Member) -> bool:
-    """Whether it finds the place of an extreme."""
+    """Whether it is ArgMax or ArgMin."""
     return isinstance(m, Reduce) and m.op.startswith("arg")
 
 
 def _follows(load: Expr, keys: Sequence[Key | None], source: Sequence[Key | None]) -> bool:
-    """Whether each coordinate is the index with the key of that axis."""
+    """Whether the load reads element (i, j, …) in iteration (i, j, …): each coordinate is the index of the loop with the
+    key of that axis."""
     for c, key, d in zip(load.args, source, load.value.shape, strict=False):
         if d != 1 and not (c.op == "index" and keys[c.value] == key):
             return False
