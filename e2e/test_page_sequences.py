@@ -30,8 +30,8 @@ def test_random_sequences(sequences: Sequences, seed: int) -> None:
     assert found["commands"] > 10
 
 
-def training(accumulates: bool = False, nulls: bool = False) -> list[Any]:
-    return ["training create", {"providers": WASM, "accumulates": accumulates, "nulls": nulls}]
+def training(accumulates: bool = False, nulls: bool = False, providers: list[str] = WASM) -> list[Any]:
+    return ["training create", {"providers": providers, "accumulates": accumulates, "nulls": nulls}]
 
 
 def step(stop: str = "no", is_awaited: bool = False) -> list[Any]:
@@ -74,6 +74,14 @@ CASES = {
     ],
     "feeds have names of the engine": [training(), OWN_FEED, ["session create", ADAPTED], OWN_FEED_OF_ADAPTERS],
     "a step is stopped between its gradients and the update": [training(True), step("later", True), APPLY, step()],
+    "the GPU's memory ends when the first run needs more": [
+        ["session create", {**ADAPTED, "providers": GPU, "isAwaited": False}],
+        ["page limit", {}],
+        ["gpu inject", {"fault": "full", "skipped": 1, "times": 1}],
+        training(providers=GPU),
+        ["training evaluate", {"at": 0, "rows": 1, "seed": 0, "how": "loss", "isAwaited": False}],
+        ["training save", {"at": 0, "isAwaited": False}],
+    ],
 }
 
 

@@ -114,8 +114,8 @@ def is_extreme(m: Member) -> bool:
 
 
 def _follows(load: Expr, keys: Sequence[Key | None], source: Sequence[Key | None]) -> bool:
-    """Whether the load reads element (i, j, …) in iteration (i, j, …): each coordinate is the index of the loop with the
-    key of that axis."""
+    """Whether the load reads element (i, j, …) in iteration (i, j, …): each coordinate is the index of the loop
+    with the key of that axis."""
     for c, key, d in zip(load.args, source, load.value.shape, strict=False):
         if d != 1 and not (c.op == "index" and keys[c.value] == key):
             return False

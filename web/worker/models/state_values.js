@@ -46,7 +46,7 @@ export class StateValues {
 
   /** Takes the values from the executor that has them, which is about to lose its memory. */
   async leave() {
-    if (this.holder) this.table.left(new Map(Object.entries(await read(this.holder))));
+    if (this.holder) this.table.left(new Map(Object.entries(this.table.isCurrent ? {} : await read(this.holder))));
   }
 
   /** An executor is gone. @param {Executor} executor */
@@ -108,7 +108,8 @@ async function readFromGpu({ plan, gpu }, entries) {
       memory.flush();
     };
     found[name] = new Uint8Array(size);
-    await device.read(Math.ceil(size / 4) * 4, copy, (/** @type {ArrayBuffer} */ bytes) => fromGpuStorage(new Uint8Array(bytes, 0, size), dtype, found[name]));
+    const use = (/** @type {ArrayBuffer} */ bytes) => fromGpuStorage(new Uint8Array(bytes, 0, size), dtype, found[name]);
+    await device.read(Math.ceil(size / 4) * 4, copy, use, memory.pending); // whose errors say that a buffer could not be allocated
   }
   return found;
 }
