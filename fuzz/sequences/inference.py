@@ -401,6 +401,8 @@ class InferenceMachine(Machine):
             "verify": lambda: session.verify(feeds),
         }[act]
         errors = [*self.errors(one), *([InvalidInput] if act in ("providers", "verify", "export") else [])]
+        if act in ("explain", "memory"):  # a run that a limit refused may have left nothing that is compiled
+            errors += [SessionFailed] if self.limits() else []
         _, error = self.attempt(act, work, *errors)
         self.end_fault()
         if one.is_released and act not in ("trim",):
