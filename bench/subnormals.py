@@ -26,11 +26,12 @@ import onnx
 from onnx import numpy_helper
 
 from bench import chromium, machine
-from kit.training_networks import batch, dense
+from kit import training_networks as nets
 from pyruntime import InferenceSession, SessionOptions, TrainingSession
 
 TINY = np.finfo(np.float32).tiny
 SHARES = (0.0, 0.1, 0.6)
+RULE = {"adam": {"rate": 1e-3, "beta1": 0.9, "beta2": 0.9}}
 DECAY = """g (float[256, 256] x, float[256, 256] w) => (float[256, 256] y) <int64 steps = {200}, bool yes = {1}> {
   y = Loop (steps, yes, x) <body = b (int64 i, bool c, float[256, 256] h) => (bool d, float[256, 256] next) {
     d = Identity (c)  next = Mul (h, w)
@@ -63,6 +64,22 @@ PAGE = """async ({ models, x, dims, turns }) => {
   await Promise.all(sessions.map((session) => session.release()));
   return ratios;
 }"""
+TRAINING_PAGE = """async ({ model, options, feeds, steps }) => {
+  const ort = await import('pyruntime');
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const session = await ort.TrainingSession.create(bytes(model), { ...options, intraOpNumThreads: 1 });
+  const x = new ort.Tensor('float32', new Float32Array(bytes(feeds.x).buffer), feeds.dims);
+  const target = new ort.Tensor('int64', BigInt64Array.from(feeds.target, BigInt), [feeds.target.length]);
+  const zeros = new ort.Tensor('float32', new Float32Array(x.size), feeds.dims);
+  const times = [];
+  for (let step = 0; step < steps + 10; step += 1) {
+    const start = performance.now();
+    await session.step({ x: step < 10 ? x : zeros, target });
+    times.push(performance.now() - start);
+  }
+  await session.release();
+  return times;
+}"""
 
 
 def main(argv: list[str]) -> int:
@@ -84,6 +101,9 @@ def main(argv: list[str]) -> int:
             models = [onnx.load(args.detector).SerializeToString(), _without(onnx.load(args.detector))]
             x = np.random.default_rng(1).random((1, 3, 480, 640)).astype(np.float32)
             print(f"{'detector':22}{row(browser, models, [x, x], args.turns)}", flush=True)
+        if browser:
+            print(f"in the page: decaying state {decaying_in_page(browser, args.turns):.2f}", end="")
+            print(f", training of {args.steps} steps {training_in_page(browser, args.steps):.2f}", flush=True)
     for keep in (False, True):
         print(f"decaying state{', kept' * keep}: {decaying(keep, args.turns):.2f}", flush=True)
     for keep in (False, True):
@@ -205,14 +225,32 @@ def decaying(keep: bool, turns: int) -> float:
     return _ratio([_run(session, {"x": x, "w": np.full_like(x, w)}) for w in (0.5, 1.0)], turns)
 
 
+def decaying_in_page(browser: chromium.Chromium, turns: int) -> float:
+    x = _numbers((256, 256), 0, 1)
+    models = [_model(DECAY, np.full_like(x, w)).SerializeToString() for w in (0.5, 1.0)]
+    return in_page(browser, models, [x, x], turns)
+
+
+def layers() -> bytes:
+    """Two layers: "x" (N, 256) -> "y" (N, 10)."""
+    weights = nets.random(0, w1=(256, 512), b1=(512,), w2=(512, 10), b2=(10,))
+    nodes = [nets.node("Gemm", "x w1 b1", "a"), nets.node("Tanh", "a", "b"), nets.node("Gemm", "b w2 b2", "y")]
+    x, y = (onnx.TensorProto.FLOAT, ["N", 256]), (onnx.TensorProto.FLOAT, ["N", 10])
+    return nets.model(nodes, {"x": x}, {"y": y}, weights)
+
+
+def samples(rows: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {"x": rng.normal(size=(rows, 256)).astype(np.float32), "target": rng.integers(0, 10, rows)}
+
+
 def training(steps: int, keep: bool) -> tuple[float, int]:
     """The time of the last fiftieth of the steps over that of the first, after ten to warm up; and the subnormal
     numbers of the state at the end. Feeds are zero from the tenth step on, so that gradients vanish."""
     options = SessionOptions()
     options.keep_subnormals, options.intra_op_num_threads = keep, 1
-    rule = {"adam": {"rate": 1e-3, "beta1": 0.9, "beta2": 0.9}}
-    with TrainingSession(dense(), loss={"cross_entropy": "y"}, optimizer=rule, sess_options=options) as session:
-        feeds, times = batch(64), []
+    with TrainingSession(layers(), loss={"cross_entropy": "y"}, optimizer=RULE, sess_options=options) as session:
+        feeds, times = samples(64), []
         for step in range(steps + 10):
             if step == 10:
                 feeds = {n: np.zeros_like(v) if v.dtype == np.float32 else v for n, v in feeds.items()}
@@ -221,6 +259,17 @@ def training(steps: int, keep: bool) -> tuple[float, int]:
             times.append(time.process_time() - start)
         state = session.state()
     numbers = state[8 + int.from_bytes(state[:8], "little") :]  # safetensors: a header, then the elements
+    return _late(times, steps), _count(np.frombuffer(numbers[: len(numbers) // 4 * 4], np.float32))
+
+
+def _late(times: list[float], steps: int) -> float:
     few = max(steps // 50, 5)
-    ratio = statistics.median(times[-few:]) / statistics.median(times[10 : 10 + few])
-    return ratio, _count(np.frombuffer(numbers[: len(numbers) // 4 * 4], np.float32))
+    return statistics.median(times[-few:]) / statistics.median(times[10 : 10 + few])
+
+
+def training_in_page(browser: chromium.Chromium, steps: int) -> float:
+    feeds = samples(64)
+    how = {"model": _encoded(layers()), "options": {"loss": {"crossEntropy": "y"}, "optimizer": RULE}, "steps": steps}
+    x = {"x": _encoded(feeds["x"].tobytes()), "dims": [64, 256], "target": feeds["target"].tolist()}
+    with browser.page() as page:
+        return _late(page.evaluate(TRAINING_PAGE, {**how, "feeds": x}), steps)

@@ -56,6 +56,9 @@ ADAPTED = {
     "stop": "no", "isAwaited": True,
 }  # fmt: skip
 OWN_FEED_OF_ADAPTERS = ["session wrong", {"net": "gemm", "at": 0, "how": "a name of the engine", "isAwaited": True}]
+CACHE = ["session create", {**ADAPTED, "net": "sums", "providers": GPU, "onGpu": True}]
+FED_BACK = ["session feedBack", {"at": 0, "tensor": -1, "seed": 0, "batch": 1, "stop": "no", "isAwaited": True}]
+READ = ["session read", {"at": 0, "isAwaited": False}]
 CASES = {
     "options of a generator are null": [text(WASM), GENERATE],
     "options of training are null": [training(nulls=True), step()],
@@ -74,6 +77,7 @@ CASES = {
     ],
     "feeds have names of the engine": [training(), OWN_FEED, ["session create", ADAPTED], OWN_FEED_OF_ADAPTERS],
     "a step is stopped between its gradients and the update": [training(True), step("later", True), APPLY, step()],
+    "a tensor is read twice": [CACHE, FED_BACK, READ, READ],
     "the GPU's memory ends when the first run needs more": [
         ["session create", {**ADAPTED, "providers": GPU, "isAwaited": False}],
         ["page limit", {}],
@@ -83,6 +87,15 @@ CASES = {
         ["training save", {"at": 0, "isAwaited": False}],
     ],
 }
+for skipped in range(4):
+    full = ["gpu inject", {"fault": "full", "skipped": skipped, "times": 1}]
+    more = ["training step", {"at": 0, "rows": 3, "seed": 0, "stop": "no", "isAwaited": True}]
+    one = ["training evaluate", {"at": 0, "rows": 1, "seed": 0, "how": "loss", "isAwaited": False}]
+    steps = [step(is_awaited=True), full, more, SAVE, step()]
+    CASES |= {
+        f"the GPU's memory ends during a run, number {skipped}": [full, training(providers=GPU), more, one],
+        f"the GPU's memory ends during a later step, number {skipped}": [training(providers=GPU), *steps],
+    }
 
 
 @pytest.mark.parametrize("commands", CASES.values(), ids=CASES.keys())

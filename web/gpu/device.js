@@ -165,9 +165,9 @@ export class Gpu {
    */
   pendingOf(message) {
     const [, number, attempt] = MARK.exec(message) ?? [];
+    if (!number) return this.pending;
     const memory = this.memories.get(Number(number));
-    if (attempt && Number(attempt) !== memory?.attempt) return undefined;
-    return memory?.pending ?? this.pending;
+    return attempt && Number(attempt) !== memory?.attempt ? undefined : memory?.pending;
   }
 
   /** Whether a lost device can be replaced: the engine created it. */
@@ -242,8 +242,9 @@ export class Gpu {
    */
   submit(encoder, pending = this.pending) {
     const submit = () => this.device.queue.submit([encoder.finish()]);
-    if (this.exclusive) submit();
-    else this.catchErrors(submit, pending);
+    if (this.exclusive) return submit();
+    this.catchErrors(submit, pending);
+    for (const caught of pending.slice(-2)) caught.isOfCommands = true;
   }
 
   // ── pipelines ──

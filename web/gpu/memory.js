@@ -6,6 +6,7 @@ import { GPU } from '../runtime/arena.js';
 import { isWide, toGpuStorage } from './storage.js';
 
 /** @import { Device } from './types.js' */
+/** @typedef {{ n: number, old: GPUBuffer }} Growth the number of the buffer, and the one that is replaced */
 /** @typedef {{ buffer: GPUBuffer, size: number }} OwnBuffer the GPUBuffer of one tensor, and the tensor's bytes */
 
 /** The fault record: number of a node whose indices are checked, extent, index (int32), and a word that web/gpu/moves.js writes. */
@@ -28,6 +29,8 @@ export class GpuMemory {
     this.ownBuffers = new Map();
     /** Changes when a buffer is replaced: earlier bind groups are then invalid. */
     this.generation = 0;
+    /** Of buffers, oldest first, as long as it is not known whether there was room. @type {Growth[]} */
+    this.growths = [];
     /** Has the commands that are not submitted yet. @type {GPUCommandEncoder | null} */
     this.encoder = null;
     /** The number of the next submission. */
@@ -36,13 +39,20 @@ export class GpuMemory {
     this.parameters = null;
     /** Results of error scopes. @type {import('./types.js').Caught[]} */
     this.pending = [];
-    /** In the labels of its commands and buffers, which errors name that are reported outside of error scopes. */
-    this.number = ++last;
     /** Number of runs that have failed: later errors of their commands are dropped. */
     this.attempt = 0;
-    gpu.memories.set(this.number, this);
+    this.register();
     /** @type {GPUBuffer | null} */
     this.faultRecord = null;
+  }
+
+  /** In the labels of its commands and buffers, which errors name that are reported outside of error scopes. */
+  number = 0;
+
+  /** Takes the next number. */
+  register() {
+    this.number = ++last;
+    this.gpu.memories.set(this.number, this);
   }
 
   /** The buffer of the fault record. */
@@ -71,7 +81,7 @@ export class GpuMemory {
     }
   }
 
-  /** Grows a buffer and keeps its contents. @param {number} n @param {number} needed bytes */
+  /** Grows a buffer and keeps its contents, also if there is no room for the larger one. @param {number} n @param {number} needed bytes */
   grow(n, needed) {
     const old = /** @type {GPUBuffer | undefined} */ (this.buffers[n]);
     const size = Math.min(Math.max(needed, Math.min(2 * (old?.size ?? 0), needed + STEP)), this.chunk);
@@ -81,14 +91,37 @@ export class GpuMemory {
     checkLimit('gpu', more);
     const create = () => this.gpu.device.createBuffer({ size: rounded, usage, label: this.label('arena') });
     const larger = this.gpu.catchErrors(create, this.pending);
-    if (old) {
-      this.commands().copyBufferToBuffer(old, 0, larger, 0, old.size);
-      this.flush();
-      old.destroy();
-    }
     this.buffers[n] = larger;
     hold('gpu', more);
     this.generation++;
+    if (!old) return;
+    const growth = { n, old };
+    this.growths.push(growth);
+    const caught = this.pending.splice(-2).map((one) => one.then((error) => (error && this.restore(growth), error)));
+    this.pending.push(...caught);
+    Promise.all(caught).then(() => this.discard(growth));
+    this.commands().copyBufferToBuffer(old, 0, larger, 0, old.size);
+    this.flush();
+  }
+
+  /** There is no room for the larger buffer: the buffer before it is in its place again. @param {Growth} growth */
+  restore(growth) {
+    const { n, old } = growth;
+    const at = this.growths.indexOf(growth);
+    if (at < 0) return;
+    const undone = this.growths.splice(at).filter((one) => one.n === n);
+    for (const buffer of [this.buffers[n], ...undone.slice(1).map((one) => one.old)]) buffer.destroy();
+    hold('gpu', old.size - this.buffers[n].size);
+    this.buffers[n] = old;
+    this.generation++;
+    this.gpu.memories.delete(this.number); // whose errors follow from this one
+    this.register();
+  }
+
+  /** The larger buffer has the contents. @param {Growth} growth */
+  discard(growth) {
+    const at = this.growths.indexOf(growth);
+    if (at >= 0) this.growths.splice(at, 1)[0].old.destroy();
   }
 
   /**
@@ -130,10 +163,12 @@ export class GpuMemory {
     return this.encoder;
   }
 
-  /** The run has failed: drops its commands, and what the GPU reports later of those that were submitted. */
+  /** The run has failed: drops its commands, and what the GPU reports of those that were submitted. */
   abandon() {
     this.encoder = null;
     this.attempt++;
+    const kept = this.pending.filter(({ isOfCommands }) => !isOfCommands);
+    this.pending.splice(0, Infinity, ...kept);
   }
 
   flush() {
@@ -191,7 +226,8 @@ export class GpuMemory {
     this.encoder = null;
     this.ownBuffers.clear();
     hold('gpu', -this.size);
-    for (const buffer of this.buffers.splice(0)) buffer.destroy();
+    const replaced = this.growths.splice(0).map(({ old }) => old);
+    for (const buffer of [...this.buffers.splice(0), ...replaced]) buffer.destroy();
     this.faultRecord?.destroy();
     this.faultRecord = null;
     this.generation++;

@@ -2,7 +2,7 @@
 // modules.
 
 /** providers/webgpu/printer/loops.py. @typedef {{ source: string, buffers: number, params: number, span: number, faults?: boolean }} Shader */
-/** The result of an error scope. @typedef {Promise<Error | null>} Caught */
+/** The result of an error scope; isOfCommands: of submitted ones. @typedef {Promise<Error | null> & { isOfCommands?: boolean }} Caught */
 /**
  * Properties of the adapter that a Program is compiled for.
  * @typedef {{ name: string, software: boolean, f16: boolean, subgroups: boolean, dot4: boolean, timestamps: boolean,

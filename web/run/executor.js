@@ -276,7 +276,11 @@ export class Executor {
 
   /** @param {import('../common/program.js').Step} step @param {State} state @param {string} key @returns {MaybePromise<State>} */
   takeStep(step, state, key) {
-    if (this.changing.size && 'fn' in step && this.changing.has(step.fn)) this.hasChangedStates = true;
+    if (this.changing.size && 'fn' in step && this.changing.has(step.fn) && !this.hasChangedStates) {
+      if (step.op === 'gpu') this.planned(step, state, key);
+      if (this.gpu?.memory.growths.length) return this.gpu.memory.throwErrors().then(() => this.takeStep(step, state, key)); // without room, states stay
+      this.hasChangedStates = true;
+    }
     if (step.op === 'wasm') return this.runWasm(step, state, key);
     if (step.op === 'gpu') return this.runGpu(step, state, key);
     if (step.op === 'copy') return /** @type {import('./types.js').Transfers} */ (this.transfers).run(step, state, key);
@@ -321,11 +325,16 @@ export class Executor {
     throw new ExecutionError(`${step.fn} stopped: ${/** @type {Error} */ (error).message}`, { node: step.calls.length === 1 ? step.calls[0].node : '', cause: error });
   }
 
+  /** @param {import('../common/program.js').GpuStep} step @param {State} state @param {string} key */
+  planned(step, state, key) {
+    const found = state.next.get(key);
+    return found?.prepared ? found : this.plan.planDispatches(step, state, key);
+  }
+
   /** @param {import('../common/program.js').GpuStep} step @param {State} state @param {string} key @returns {MaybePromise<State>} */
   runGpu(step, state, key) {
     const gpu = /** @type {import('./types.js').GpuRunner} */ (this.gpu);
-    let found = state.next.get(key);
-    if (!found?.prepared) found = this.plan.planDispatches(step, state, key);
+    const found = this.planned(step, state, key);
     const { state: after } = found;
     const prepared = /** @type {import('./types.js').PreparedStep} */ (found.prepared);
     this.transfers?.createOutputs(step, after);

@@ -28,7 +28,7 @@
  * Runs the GPU steps of one Program.
  * @typedef {import('../runtime/planner.js').Gpu & {
  *   gpu: { tensors: { size: number } },
- *   memory: { size: number, hasPendingErrors: boolean, flush(): void, throwErrors(): Promise<void>,
+ *   memory: { size: number, hasPendingErrors: boolean, growths: readonly unknown[], flush(): void, throwErrors(): Promise<void>,
  *     write(address: number, bytes: Uint8Array, dtype: string): void },
  *   timer: { run(step: PreparedStep, stop: Stop | null): Promise<void>, read(): Promise<void> } | null,
  *   transfers(executor: Executor): Transfers,

@@ -57,8 +57,18 @@ export function onGpu(wire, buffer, gpu) {
       return held.data.gpu;
     },
   });
+  shareDownload(tensor);
   droppedTensors.registry.register(tensor, held, held);
   return tensor;
+}
+
+/** Calls of `getData` during a download get its data; onnxruntime-common refuses them. @param {Tensor} tensor */
+function shareDownload(tensor) {
+  const { getData } = tensor;
+  /** @type {ReturnType<typeof getData> | null} */
+  let download = null;
+  const value = (/** @type {boolean} */ release) => download ??= getData.call(tensor, release).finally(() => { download = null; });
+  Object.defineProperty(tensor, 'getData', { configurable: true, value });
 }
 
 /** @param {Tensor} tensor whose location is 'gpu-buffer' @returns {WireTensor} */
