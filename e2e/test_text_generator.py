@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.conftest import Tab
-from kit import zoo
+from kit import gguf_models, zoo
 from kit.counting_decoders import cases
 from kit.decoder_forms import FORMS, STATES, decoder
 from kit.greedy_decoding import tokens_of_form
@@ -186,3 +186,68 @@ def test_caches_of_all_kinds(tab: Callable[..., Tab]) -> None:
         first = case.expected(prompt, 4)
         prompts = [prompt, prompt, [*prompt, *first, 3], [*prompt, 8]]
         assert found[name] == [case.expected(text, 4) for text in prompts], name
+
+
+CHAT = """
+  const { TextGenerator } = await import('/dist/extras.mjs');
+  const data = Uint8Array.from(atob(arg.model), (c) => c.charCodeAt(0));
+  const session = await ort.InferenceSession.create(data, TextGenerator.options());
+  const create = (tokenizer, chatTemplate) => TextGenerator.create(session, { tokenizer, chatTemplate });
+  const file = (text, name) => new File([text], name);
+  const results = { texts: [] };
+  for (const source of [URL.createObjectURL(new Blob([data])), file(data, 'm.gguf'), data, data.buffer]) {
+    results.texts.push(await (await create(source)).applyChatTemplate(arg.messages, { tokenize: false }));
+  }
+  const writer = await create(data);
+  results.tokens = await writer.applyChatTemplate(arg.messages);
+  results.written = (await writer.generate(arg.messages, { maxTokens: 6 })).tokens;
+  const together = await writer.generate([arg.messages, results.tokens], { maxTokens: 6 });
+  results.together = together.map((found) => found.tokens);
+  results.pieces = [];
+  for await (const piece of writer.stream(arg.messages, { maxTokens: 6 })) results.pieces.push(piece);
+  const template = '{{ bos_token }}{{ mood }}';
+  const config = JSON.stringify({ chat_template: [{ name: 'default', template }], bos_token: '<b>' });
+  const own = await create(data, file(config, 'tokenizer_config.json'));
+  results.texts.push(await own.applyChatTemplate(arg.messages, { tokenize: false, variables: { mood: '!' } }));
+  const given = new TextGenerator(session, { tokenizer: writer.tokenizer, chatTemplate: '{{ messages | length }}' });
+  results.texts.push(await given.applyChatTemplate(arg.messages, { tokenize: false }));
+  const told = async (work) => work.then(() => 'no error', ({ name, message }) => `${name}: ${message}`);
+  const { tokenizer } = writer;
+  const bare = new TextGenerator(session, { tokenizer });
+  const picky = new TextGenerator(session, { tokenizer, chatTemplate: "{{ raise_exception('no') }}" });
+  results.errors = [
+    await told(bare.generate(arg.messages)),
+    await told(bare.applyChatTemplate([{ content: 'a' }])),
+    await told(picky.generate(arg.messages)),
+    await told(create(file('{{', 'chat_template.jinja'))),
+    await told(create(data, file('{}', 'tokenizer_config.json'))),
+    await told(create(data.slice(0, 400))),
+    await told(create('/none.gguf')),
+  ];
+  await session.release();
+  return results;
+"""
+
+
+def test_chat_of_a_gguf_file(tab: Callable[..., Tab], tmp_path: Path) -> None:
+    """The tokenizer and the chat template are the file's, as in Python."""
+    path = tmp_path / "model.gguf"
+    template = "{{ bos_token }}{% for m in messages %}{{ m.content }} {% endfor %}"
+    gguf_models.write(path, "llama", template=template)
+    writer, messages = TextGenerator(path), [{"role": "user", "content": "a program"}, {"role": "user", "content": "b"}]
+    page = tab()
+    page.open("/esm.html")
+    found: Any = page.run(CHAT, {"model": base64.b64encode(path.read_bytes()).decode(), "messages": messages})
+    page.forgive("404 (File not found)")
+    assert found["texts"] == ["<s>a program b "] * 4 + ["<b>!", "2"]
+    want = writer.generate(messages, max_tokens=6)
+    assert found["tokens"] == writer.apply_chat_template(messages)
+    assert found["written"] == want.tokens and found["together"] == [want.tokens] * 2
+    assert "".join(found["pieces"]) == want.text
+    parts = [
+        "InvalidInput: this model has no chat template", "InvalidInput: messages are expected",
+        "InvalidInput: the chat template refuses these messages: no", "InvalidInput: there is no tokenizer in",
+        "InvalidInput: there is no chat template in", "its metadata reach beyond its end", "/none.gguf: HTTP 404",
+    ]  # fmt: skip
+    for part, text in zip(parts, found["errors"], strict=True):
+        assert part in text

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import onnx
 
+from kit import gguf_models
+
 ROOT = Path(__file__).parents[1]
 FILES = ["README.md", "CONTRIBUTING.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md"))]
 MODELS = ROOT / "build/docs-models"  # that examples name besides those of demo/
@@ -82,6 +84,7 @@ def write_models() -> Path:
     MODELS.mkdir(parents=True, exist_ok=True)
     for name, text in SOURCES.items():
         (MODELS / f"{name}.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    gguf_models.write(MODELS / "chat.gguf", "llama", template="{% for m in messages %}{{ m.content }} {% endfor %}")
     with wave.open(str(MODELS / "sound.wav"), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)

@@ -36,10 +36,10 @@ TOKENS = [3, 17, 42, 5, 79, 0, 23, 8, 61, 30]
 def write(
     path: Path, architecture: str, kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32, *,
     numbers: dict[str, np.ndarray] | None = None, fields: dict[str, Any] | None = None, without: str = "",
-    more: dict[str, np.ndarray] | None = None,
+    more: dict[str, np.ndarray] | None = None, template: str = "{{ messages[0].content }}",
 ) -> None:  # fmt: skip
     """kind: the type of the matrices; numbers: of tensors, in place of random ones; fields: more metadata; without,
-    more: a key or tensor that is left out, a tensor that is added"""
+    more: a key or tensor that is left out, a tensor that is added; template: of chats"""
     rng, has, layers = np.random.default_rng(7), KINDS.get(architecture, set()), LAYERS.get(architecture, 3)
     head = WIDTH // HEADS
     writer = gguf.GGUFWriter(path, architecture)
@@ -53,7 +53,7 @@ def write(
     for key, value in {**found, **FIELDS.get(architecture, {}), **(fields or {})}.items():
         if key != without:
             adders[type(value)](f"{architecture}.{key}", value)
-    writer.add_chat_template("{{ messages[0].content }}")
+    writer.add_chat_template(template)
     writer.add_tokenizer_model("llama")
     writer.add_token_list(PIECES)
     writer.add_token_scores([-float(n) for n in range(VOCABULARY)])

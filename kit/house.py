@@ -77,7 +77,7 @@ WEB_MAY_IMPORT = {
     "session": "common runtime run gpu",
     "worker": "common runtime storage threads run gpu session",
     "page": "common runtime storage threads run gpu session",
-    "extras": "common runtime",
+    "extras": "common runtime storage",
     "offline": "common storage page",
     "node": "common",
     "worker.js": "threads worker",

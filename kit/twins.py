@@ -29,6 +29,12 @@ class Twin(NamedTuple):
 
 TWINS = [
     Twin(
+        "pyruntime/onnx/gguf_reader.py",
+        "web/extras/gguf_metadata.js",
+        "bytes of a file that is still arriving, `DataView`; the tokenizer is `runtime/gguf_tokenizer.py`",
+        "tests/test_gguf.py tests/vectors/gguf_tokenizers.json",
+    ),
+    Twin(
         "pyruntime/program/dims.py",
         "web/common/dims.js",
         "natively dims become Python functions, because a token evaluates thousands; pages forbid `eval`",

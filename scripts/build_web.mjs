@@ -112,6 +112,9 @@ const keepsComments = {
   },
 };
 
+/** What few pages need, with a file of its own for what is imported late. */
+const EXTRAS = { format: /** @type {const} */ ('esm'), splitting: true, outExtension: { '.js': '.mjs' }, chunkNames: '[name]' };
+
 /** Bundles of pages shorten the names of private members, which modules translated from Python write with an underscore. */
 const PRIVATE = { mangleProps: /^_[a-z]/, reserveProps: /^_module$/ };
 
@@ -163,7 +166,7 @@ async function bundles() {
     build({ ...node, format: 'esm', outfile: join(DIST, 'ort.node.mjs') }),
     build({ ...node, ...script, banner: { js: MODULE_URL }, format: 'cjs', outfile: join(DIST, 'ort.node.cjs') }),
     build({ ...node, format: 'esm', entryPoints: [join(ROOT, 'web/node/worker.js')], outfile: join(DIST, 'worker.node.mjs') }),
-    build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/extras/index.js')], outfile: join(DIST, 'extras.mjs') }),
+    build({ ...index, ...EXTRAS, entryPoints: { extras: join(ROOT, 'web/extras/index.js') }, outdir: DIST }),
     build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/install.js')], outfile: join(DIST, 'offline.mjs') }),
     build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/service_worker.js')], outfile: join(DIST, 'offline.sw.mjs') }),
     build({ ...index, format: 'iife', entryPoints: [join(ROOT, 'web/offline/classic_service_worker.js')], outfile: join(DIST, 'offline.sw.js') }),

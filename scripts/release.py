@@ -71,6 +71,8 @@ def parts(tree: Path) -> list[tuple[str, str, str, str]]:
     return [
         ("pyodide", lock["node_modules/pyodide"]["version"], "MPL-2.0", "npm"),
         ("onnxruntime-common", lock["node_modules/onnxruntime-common"]["version"], "MIT", "npm"),
+        ("@huggingface/jinja", lock["node_modules/@huggingface/jinja"]["version"], "MIT", "npm"),
+        ("@huggingface/tokenizers", lock["node_modules/@huggingface/tokenizers"]["version"], "Apache-2.0", "npm"),
         ("cpython", info["python"], "Python-2.0", "generic"),
         ("emscripten", emscripten, "MIT", "generic"),
     ]

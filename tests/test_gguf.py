@@ -23,7 +23,7 @@ from pyruntime import InferenceSession, TextGenerator
 from pyruntime.cli import main
 from pyruntime.errors import InvalidModel, PyRuntimeError
 from pyruntime.onnx.gguf_blocks import BLOCKS, NAMES
-from pyruntime.onnx.gguf_tokenizer import tokenizer_json
+from pyruntime.runtime.gguf_tokenizer import tokenizer_json
 
 KIND = gguf.GGMLQuantizationType
 # by type: places of half floats in a block, which must be finite

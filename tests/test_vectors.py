@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 
 from kit.docs import ROOT
+from pyruntime.api.chat_template import ChatTemplate
 from pyruntime.errors import ExecutionError, InvalidInput, PyRuntimeError, ShapeError, UnsupportedOp
 from pyruntime.ir.dtype import F32
 from pyruntime.native.memory.arrays import flush_subnormals, unpack
@@ -24,6 +26,7 @@ from pyruntime.providers.webgpu.wgpu_device import narrow, widen
 from pyruntime.runtime import trial
 from pyruntime.runtime.arena import Arena
 from pyruntime.runtime.explain import explain
+from pyruntime.runtime.gguf_tokenizer import tokenizer_json
 from pyruntime.runtime.growth import byte_ranges, next_capacity
 from pyruntime.runtime.guards import Guards
 from pyruntime.runtime.order_trial import OrderTrial
@@ -243,12 +246,45 @@ def adapter_places(case: Case) -> None:
     assert adapter_answer(case) == (case["places"], case["refused"])
 
 
+def chat_templates(case: Case) -> None:
+    template = ChatTemplate({"default": case["template"]}, case["tokens"])
+    given = {"add_generation_prompt": case["prompt"], **case["variables"]}
+    if case["text"] is not None:
+        assert template.render(case["messages"], case["tools"], **given) == case["text"]
+        return
+    with pytest.raises(InvalidInput, match="the chat template refuses these messages: .*") as error:
+        template.render(case["messages"], case["tools"], **given)
+    assert "roles" not in case["refused"] or case["refused"] in str(error.value)
+
+
+def gguf_metadata(case: Case) -> dict[str, Any]:
+    is_llama = case["kind"] == "llama"
+    codes = [*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324)]
+    first = [f"<0x{n:02X}>" for n in range(256)] if is_llama else [chr(n) for n in codes]
+    letters = [*"abcis123_x"] if is_llama else []
+    found = {
+        "model": case["kind"], "tokens": ["<s>", "<|end|>", *first, *letters, *case["words"]], "bos_token_id": 0,
+        "token_type": [3, 3, *[1] * (256 + len(letters) + len(case["words"]))], **case.get("more", {}),
+    }  # fmt: skip
+    if is_llama:
+        found["scores"] = [0.0] * (258 + len(letters)) + case["scores"]
+    else:
+        found |= {"pre": case["pre"], "merges": case["merges"]}
+    return {f"tokenizer.ggml.{name}": value for name, value in found.items()}
+
+
+def gguf_tokenizers(case: Case) -> None:
+    made = tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json(gguf_metadata(case))))
+    assert made.encode(case["text"]).ids == case["tokens"]
+    assert made.decode(case["tokens"], skip_special_tokens=True) == case["decoded"]
+
+
 CHECKS = {
     "training_steps": training_steps, "training_files": training_files, "adapter_places": adapter_places,
     "dims": dims, "guards": guards, "unpack": constants, "flush": flush, "int64": int64, "layout": layout,
     "sizes": sizes,
     "explain": explained, "stack": stack, "growth": growth, "fastest": fastest, "trial": trials,
-    "order_trial": order_trials,
+    "order_trial": order_trials, "chat_templates": chat_templates, "gguf_tokenizers": gguf_tokenizers,
 }  # fmt: skip
 
 

@@ -33,9 +33,49 @@ export class Batcher {
   close(): Promise<void>;
 }
 
+/** Such as a `Tokenizer` of @huggingface/tokenizers, or a tokenizer of transformers.js. */
+export interface TextTokenizer {
+  encode(text: string, options?: { add_special_tokens?: boolean | undefined }): { ids: readonly (number | bigint)[] } | readonly number[];
+  decode(tokens: number[], options?: object): string;
+}
+
+/** A file: its address, or its bytes. */
+export type TextFile = string | URL | Blob | FileSystemFileHandle | ArrayBuffer | Uint8Array;
+
+/** Files of a tokenizer and a chat template. */
+export interface TextFiles {
+  /** A GGUF file, of which only the beginning is read, or a tokenizer.json; or a tokenizer. */
+  tokenizer: TextFile | TextTokenizer;
+  /** A chat_template.jinja, a tokenizer_config.json, a GGUF file, or a Jinja text. Default: the template in the file of the tokenizer. */
+  chatTemplate?: TextFile | undefined;
+}
+
+/** A message of a chat. Templates may know more of it, such as `tool_calls`. */
+export interface Message {
+  role: string;
+  content?: unknown;
+  [more: string]: unknown;
+}
+
+export interface ChatTemplateOptions {
+  /** Functions that the model may call, as JSON schemas. */
+  tools?: readonly unknown[] | undefined;
+  /** End with the beginning of an answer. Default: true. */
+  addGenerationPrompt?: boolean | undefined;
+  /** false: return the text. Default: true. */
+  tokenize?: boolean | undefined;
+  /** Other variables that the template knows, such as `enable_thinking`. */
+  variables?: Readonly<Record<string, unknown>> | undefined;
+}
+
+/** What a text follows: a text, tokens, or the messages of a chat. */
+export type Prompt = string | readonly number[] | readonly Message[];
+
 export interface TextGeneratorOptions {
   /** Turns text into tokens and back, such as a `Tokenizer` of @huggingface/tokenizers. Without one, prompts are tokens. */
-  tokenizer?: { encode(text: string): { ids: readonly (number | bigint)[] } | readonly number[]; decode(tokens: number[], options?: object): string } | undefined;
+  tokenizer?: TextTokenizer | undefined;
+  /** The Jinja text that writes messages as one text. Default: the tokenizer's `chat_template`. */
+  chatTemplate?: string | undefined;
   /** A smaller decoder with the same tokens. It proposes `draftTokens` tokens at a time; the session checks them in one run. */
   draft?: InferenceSession | undefined;
   /** Default: 4. The session needs the options of `TextGenerator.options({ draftTokens })`, the draft those of `options()`. */
@@ -90,12 +130,17 @@ export class TextGenerator {
   /** Options for the session; for that of a draft, call it without draftTokens. `logits`: name of the output. */
   static options(options?: { draftTokens?: number | undefined; logits?: string | undefined }): { sampleFrom: string; samplePositions: number };
   constructor(session: InferenceSession, options?: TextGeneratorOptions);
-  /** What follows the prompt: a text, or tokens. */
-  generate(prompt: string | readonly number[], settings?: TextSettings): Promise<Generated>;
+  /** A generator whose tokenizer and chat template are in files, which are read while the session opens. It loads the libraries that read them (95 kB). */
+  static create(session: InferenceSession | Promise<InferenceSession>, options: TextFiles & Omit<TextGeneratorOptions, keyof TextFiles>): Promise<TextGenerator>;
+  /** What follows the prompt. */
+  generate(prompt: Prompt, settings?: TextSettings): Promise<Generated>;
   /** What follows each prompt, computed together, without the draft. Different lengths need the inputs attention_mask and position_ids. */
-  generate(prompts: readonly (string | readonly number[])[], settings?: TextSettings): Promise<Generated[]>;
+  generate(prompts: readonly Prompt[], settings?: TextSettings): Promise<Generated[]>;
   /** The same, piece by piece; the iterator returns what was written. */
-  stream(prompt: string | readonly number[], settings?: TextSettings): AsyncGenerator<string, Generated>;
+  stream(prompt: Prompt, settings?: TextSettings): AsyncGenerator<string, Generated>;
+  /** The messages of a chat as tokens, by the model's chat template. */
+  applyChatTemplate(messages: readonly Message[], options: ChatTemplateOptions & { tokenize: false }): Promise<string>;
+  applyChatTemplate(messages: readonly Message[], options?: ChatTemplateOptions): Promise<number[]>;
   /** Forgets the tokens of earlier calls, and frees their caches. The sessions stay open. */
   reset(): void;
 }

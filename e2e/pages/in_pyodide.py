@@ -48,7 +48,7 @@ def plain(value):
 
 def run(model, runs):
     found = []
-    session = InferenceSession(f"/models/{model}.onnx")
+    session = InferenceSession(f"/models/{model}" if "." in model else f"/models/{model}.onnx")
     for feeds in runs:
         lists = session.run(None, {name: rows for name, (_, rows) in feeds.items()})
         buffers = session.run(None, {name: buffer(*feed) for name, feed in feeds.items()})

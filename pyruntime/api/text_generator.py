@@ -15,13 +15,14 @@ from numbers import Integral, Real
 from threading import RLock
 from typing import Any
 
+from pyruntime.api.chat_template import Messages, find_template, is_messages
 from pyruntime.api.decoder import Arrays, Decoder
 from pyruntime.api.options import SessionOptions
 from pyruntime.api.session import InferenceSession
 from pyruntime.arguments import checks_arguments
 from pyruntime.errors import ExecutionError, InvalidInput, NotSupported, file_bytes
 from pyruntime.native.sessions.program_file import is_program
-from pyruntime.onnx.gguf_file import gguf_tokenizer, is_gguf_file
+from pyruntime.native.tools.gguf_text import gguf_tokenizer, is_gguf_file
 from pyruntime.runtime.generation import not_together
 from pyruntime.runtime.writing import (
     BEYOND,
@@ -37,7 +38,7 @@ from pyruntime.runtime.writing import (
 )
 
 Model = str | os.PathLike[str] | bytes
-Prompt = str | Sequence[int]
+Prompt = str | Sequence[int] | Messages
 
 
 @dataclass(slots=True)
@@ -69,6 +70,8 @@ class TextGenerator:
         a GGUF file
     tokenizer: the path of a tokenizer.json or of a GGUF file, or an object with `encode(text).ids` and `decode(ids)`;
         by default the one in the model, if it is a GGUF file; without one, prompts are tokens
+    chat_template: the Jinja text that writes messages as one text, or the path of a chat_template.jinja or of a
+        tokenizer_config.json; by default the one in the GGUF file, beside tokenizer.json, or of the tokenizer object
     draft: a smaller decoder with the same tokens, which proposes `draft_tokens` tokens at a time; the model checks them
         in one run. The result does not change.
     logits: name of the output
@@ -82,11 +85,12 @@ class TextGenerator:
     def __init__(
         self, model: Model, tokenizer: Any = None, *, draft: Model | None = None, draft_tokens: int = 4,
         logits: str = "logits", adapters: Mapping[str, float] | None = None, inputs: Arrays | None = None,
-        options: SessionOptions | None = None,
-        providers: Sequence[Any] | None = None, stop_tokens: Sequence[int] | None = None,
+        options: SessionOptions | None = None, providers: Sequence[Any] | None = None,
+        stop_tokens: Sequence[int] | None = None, chat_template: str | os.PathLike[str] | None = None,
     ) -> None:  # fmt: skip
         _check("draft_tokens", draft_tokens, True, least=1)
         self.tokenizer = _tokenizer(model if tokenizer is None and is_gguf_file(model) else tokenizer)
+        self._template = find_template(chat_template, model, tokenizer)
         self._texts: list[Text] = []  # of the newest call
         self._turn = RLock()  # whose owner runs the model, or changes what its caches hold
         self._is_running = False
@@ -109,12 +113,14 @@ class TextGenerator:
     def generate(self, prompt: Prompt | Sequence[Prompt], **settings: Any) -> Any:
         """What follows the prompt: `Generated`; for a list of prompts, which are computed together, a list of them.
 
+        A prompt is a text, tokens, or the messages of a chat, `[{"role": "user", "content": "Hello"}]`.
+
         The settings are those of `stream`. Errors: InvalidInput for settings that do not fit."""
         if (
             isinstance(prompt, str)
             or not isinstance(prompt, Iterable)
             or not len(prompt)
-            or isinstance(prompt[0], Integral)
+            or isinstance(prompt[0], (Integral, Mapping))
         ):
             read = self._read(settings, [prompt])  # type: ignore[list-item]
             for _ in self._pieces(read):
@@ -134,6 +140,19 @@ class TextGenerator:
         stop: texts before which the result ends
         """
         return self._pieces(self._read(settings, [prompt]))
+
+    def apply_chat_template(
+        self, messages: Messages, *, tools: Sequence[Any] | None = None, add_generation_prompt: bool = True,
+        tokenize: bool = True, **variables: Any,
+    ) -> Any:  # fmt: skip
+        """The messages of a chat as tokens, or as a text if `tokenize` is False, by the model's chat template.
+
+        messages: `{"role": …, "content": …}`; tools: functions that the model may call, as JSON schemas
+        add_generation_prompt: end with the beginning of an answer; variables: others that the template knows
+        Errors: InvalidInput where there is no template, or it refuses the messages
+        """
+        text = self._template.render(messages, tools, add_generation_prompt=add_generation_prompt, **variables)
+        return self._encoded(text, add_special_tokens=False) if tokenize else text
 
     def reset(self) -> None:
         """Forget the tokens of earlier calls, and free their caches."""
@@ -238,15 +257,18 @@ class TextGenerator:
             raise InvalidInput("stop needs a tokenizer", hint="stop_tokens end a text without one")
         return Text(prompt, self._decoded, [*stops], self.stop_tokens, time.perf_counter)
 
-    def _encoded(self, prompt: Prompt) -> list[int]:
+    def _encoded(self, prompt: Any, **how: bool) -> list[int]:
+        """how: of the tokenizer"""
+        if is_messages(prompt):
+            prompt = self.apply_chat_template(prompt)
         if isinstance(prompt, str):
             if self.tokenizer is None:
                 raise InvalidInput("a text needs a tokenizer", hint="TextGenerator(model, tokenizer), or give tokens")
-            found = self.tokenizer.encode(prompt)
+            found = self.tokenizer.encode(prompt, **how)
             prompt = getattr(found, "ids", found)
         if not isinstance(prompt, Iterable) or not all(isinstance(token, Integral) for token in prompt):
             raise InvalidInput(f"the prompt is {type(prompt).__name__}", hint="a text or a list of tokens is expected")
-        if not len(prompt):
+        if not len(prompt):  # type: ignore[arg-type]
             raise InvalidInput("the prompt has no tokens", hint="begin with the model's start token")
         return [int(token) for token in prompt]
 

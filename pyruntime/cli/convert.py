@@ -8,8 +8,8 @@ from pyruntime.cli.common import size
 from pyruntime.cli.parser import Parser
 from pyruntime.cli.progress import doing
 from pyruntime.errors import InvalidInput, InvalidModel, not_found
+from pyruntime.native.tools.gguf_text import gguf_template, gguf_tokenizer, is_gguf_file
 from pyruntime.native.tools.optimized_model import save_optimized
-from pyruntime.onnx.gguf_file import chat_template, gguf_tokenizer, is_gguf_file
 
 EXAMPLES = {"model.gguf model.onnx": "model.onnx, and tokenizer.json and chat_template.jinja beside it"}
 
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
         _write(args.out.with_name("tokenizer.json"), gguf_tokenizer(args.model))
     except InvalidModel as error:
         print(f"no tokenizer.json: {error}")
-    if template := chat_template(args.model):
+    if template := gguf_template(args.model)[0]:
         _write(args.out.with_name("chat_template.jinja"), template.encode())
     return 0
 

@@ -1,5 +1,6 @@
 """The metadata of a GGUF file, and where its tensors are.
 
+Twin of web/extras/gguf_metadata.js for the metadata.
 Spec: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 

@@ -23,6 +23,8 @@ import { readAdapter } from '../../web/page/training/adapter_file.js';
 import { checkInfo, placesIn } from '../../web/page/training/adapter_places.js';
 import { fromCheckpoint } from '../../web/page/training/checkpoint.js';
 import * as onnxAdapter from '../../web/page/training/onnx_adapter.js';
+import { readChatFile, render } from '../../web/extras/chat_files.js';
+import { ggufFile, ggufMetadata } from './gguf.mjs';
 import { sentence } from './sentences.mjs';
 
 const env = (values) => new Map(Object.entries(values));
@@ -175,6 +177,16 @@ const CHECKS = {
       }
       assert.equal(trial.best, best);
     }
+  },
+  chat_templates({ template, messages, tools, prompt, variables, tokens, text, refused = '' }) {
+    const shown = () => render(template, { ...tokens, messages, tools, documents: null, add_generation_prompt: prompt, ...variables });
+    if (text !== null) return assert.equal(shown(), text);
+    assert.throws(shown, ({ message }) => !refused.includes('roles') || message.includes(refused));
+  },
+  async gguf_tokenizers(given) {
+    const { tokenizer } = await readChatFile(ggufFile(ggufMetadata(given)));
+    assert.deepEqual(tokenizer.encode(given.text).ids, given.tokens);
+    assert.equal(tokenizer.decode(given.tokens, { skip_special_tokens: true }), given.decoded);
   },
   stack({ rank, shapes, stacked, refused = null }) {
     let found;

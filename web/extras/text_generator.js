@@ -8,13 +8,18 @@ import { optionsFor, partsOf } from './parts.js';
 
 /** @typedef {import('./parts.js').Session} Session */
 /** @typedef {import('./decoder.js').Tensor} Tensor */
-/** @typedef {{ encode: (text: string) => any, decode: (tokens: number[], options?: any) => string }} Tokenizer */
+/** chat_template, bos_token, eos_token: of transformers.js alone.
+ * @typedef {{ encode: (text: string, options?: object) => any, decode: (tokens: number[], options?: object) => string, chat_template?: string, bos_token?: string,
+ *   eos_token?: string }} Tokenizer */
 /** What was written, as web/extras.d.ts documents it.
  * @typedef {{ tokens: number[], text: string, reason: 'length' | 'token' | 'text', reused: number, first: number, milliseconds: number, drafted: number,
  *   accepted: number }} Generated */
-/** @typedef {string | readonly number[]} Prompt */
+/** A message of a chat, and what else templates know of one. @typedef {{ role: string, content?: unknown } & Record<string, unknown>} Message */
+/** @typedef {string | readonly number[] | readonly Message[]} Prompt */
 /** @typedef {{ maxTokens?: number, seed?: number, stop?: string | readonly string[], signal?: AbortSignal } & Partial<Sampling>} Settings */
-/** @typedef {{ tokenizer?: Tokenizer, draft?: Session, draftTokens?: number, inputs?: Record<string, Tensor>, adapters?: unknown, stopTokens?: readonly number[] }} Options */
+/** @typedef {import('./chat_files.js').Templates} Templates */
+/** @typedef {import('./chat_files.js').FileSource} FileSource */
+/** @typedef {{ tokenizer?: Tokenizer, chatTemplate?: string | Templates, draft?: Session, draftTokens?: number, inputs?: Record<string, Tensor>, adapters?: unknown, stopTokens?: readonly number[] }} Options */
 
 export class TextGenerator {
   /** Options of the sessions that it takes. @param {{ draftTokens?: number | null, logits?: string | null } | null} [options] */
@@ -23,18 +28,38 @@ export class TextGenerator {
     return { sampleFrom: logits, samplePositions: draftTokens + 1 };
   }
 
+  /**
+   * A generator whose tokenizer and chat template are in files.
+   * @param {Session | Promise<Session>} session they are read while it opens @param {{ tokenizer: Tokenizer | FileSource, chatTemplate?: string | FileSource } & Omit<Options, 'tokenizer' | 'chatTemplate'>} options
+   */
+  static async create(session, options) {
+    const { tokenizer, chatTemplate, ...others } = options ?? {};
+    const reading = Promise.all([readFile(tokenizer), readFile(chatTemplate)]);
+    reading.catch(() => {}); // its error is handled where it is awaited
+    const opened = await session;
+    const { InvalidInput } = partsOf(opened);
+    const [found, template] = await reading.catch((cause) => {
+      throw new InvalidInput(`the tokenizer or the chat template cannot be read: ${messageOf(cause)}`, { cause });
+    });
+    if (found && !found.tokenizer) throw new InvalidInput(`there is no tokenizer in ${tokenizer}`, { hint: 'a tokenizer.json or a GGUF file is expected' });
+    if (template && !Object.keys(template.templates.texts).length) throw new InvalidInput(`there is no chat template in ${chatTemplate}`, { hint: TEMPLATE_HINT });
+    const own = /** @type {string | undefined} */ (chatTemplate); // a file was read
+    return new TextGenerator(opened, { ...others, tokenizer: found?.tokenizer ?? /** @type {Tokenizer} */ (tokenizer), chatTemplate: template?.templates ?? own ?? found?.templates });
+  }
+
   /** @param {Session} session @param {Options | null} [options] */
   constructor(session, options) {
     this.parts = partsOf(session);
     const { InvalidInput } = this.parts;
     /** @type {Options & { draftTokens: number }} */
-    const defaults = { tokenizer: undefined, draft: undefined, draftTokens: 4, inputs: undefined, adapters: undefined, stopTokens: undefined };
-    const { tokenizer, draft, draftTokens, inputs, adapters, stopTokens } = optionsFor(options, defaults, 'TextGenerator', InvalidInput);
+    const defaults = { tokenizer: undefined, chatTemplate: undefined, draft: undefined, draftTokens: 4, inputs: undefined, adapters: undefined, stopTokens: undefined };
+    const { tokenizer, chatTemplate, draft, draftTokens, inputs, adapters, stopTokens } = optionsFor(options, defaults, 'TextGenerator', InvalidInput);
     if (tokenizer && !(/** @type {unknown} */ (tokenizer.encode) && /** @type {unknown} */ (tokenizer.decode))) {
-      throw new InvalidInput(`the tokenizer is ${typeof tokenizer === 'string' ? `'${tokenizer}'` : 'another object'}`, { hint: 'an object with encode(text) and decode(tokens)' });
+      throw new InvalidInput(`the tokenizer is ${typeof tokenizer === 'string' ? `'${tokenizer}'` : 'another object'}`, { hint: 'an object with encode(text) and decode(tokens); TextGenerator.create takes files' });
     }
     this.check('draftTokens', draftTokens, true, 1);
     this.tokenizer = tokenizer;
+    this.chatTemplate = chatTemplate ?? tokenizer?.chat_template;
     this.draftTokens = draft ? draftTokens : 0;
     this.stopTokens = [...stopTokens ?? specialTokens(tokenizer)];
     this.model = new Decoder(session, inputs, adapters);
@@ -56,7 +81,10 @@ export class TextGenerator {
    * @param {Prompt | readonly Prompt[]} prompt @param {Settings} [settings] @returns {Promise<Generated | Generated[]>}
    */
   async generate(prompt, settings) {
-    if (isList(prompt)) return this.together(this.read(settings, prompt));
+    if (isList(prompt)) {
+      const prompts = prompt.some(isMessages) ? await Promise.all(prompt.map((one) => (isMessages(one) ? this.applyChatTemplate(one) : one))) : prompt;
+      return this.together(this.read(settings, prompts));
+    }
     const stream = this.stream(prompt, settings);
     for (;;) {
       const { done, value } = await stream.next();
@@ -69,7 +97,8 @@ export class TextGenerator {
    * @param {Prompt} prompt @param {Settings} [settings] @returns {AsyncGenerator<string, Generated>}
    */
   async* stream(prompt, settings) {
-    const { texts: [text], how, numbers, most, signal } = this.read(settings, [prompt]);
+    const tokens = isMessages(prompt) ? await this.applyChatTemplate(prompt) : prompt;
+    const { texts: [text], how, numbers, most, signal } = this.read(settings, [tokens]);
     const writer = new Writer(text, numbers, most, this.draftTokens);
     this.newest = text;
     text.reused = this.model.kept(text.prompt, 1);
@@ -119,6 +148,31 @@ export class TextGenerator {
     }
   }
 
+  /**
+   * The messages of a chat as tokens, or as a text if `tokenize` is false. variables: others that the template knows.
+   * @param {readonly Message[]} messages @param {{ tools?: readonly unknown[], addGenerationPrompt?: boolean, tokenize?: boolean, variables?: Record<string, unknown> } | null} [options]
+   * @returns {Promise<string | number[]>}
+   */
+  async applyChatTemplate(messages, options) {
+    const { InvalidInput } = this.parts;
+    /** @type {{ tools?: readonly unknown[], addGenerationPrompt: boolean, tokenize: boolean, variables: Record<string, unknown> }} */
+    const defaults = { tools: undefined, addGenerationPrompt: true, tokenize: true, variables: {} };
+    const { tools, addGenerationPrompt, tokenize, variables } = optionsFor(options, defaults, 'applyChatTemplate', InvalidInput);
+    if (!isMessages(messages) || !messages.every((message) => message?.role)) throw new InvalidInput('messages are expected', { hint: "a list of { role: 'user', content: '…' }" });
+    const { render, textsOf } = await chatFiles();
+    const given = this.chatTemplate;
+    const { texts, tokens } = given && typeof given === 'object' && 'texts' in given ? given : { texts: textsOf(given), tokens: tokensOf(this.tokenizer) };
+    const template = texts[tools?.length && texts.tool_use ? 'tool_use' : 'default'];
+    if (!template) throw new InvalidInput('this model has no chat template', { hint: TEMPLATE_HINT });
+    try {
+      const text = render(template, { ...tokens, messages, tools: tools ?? null, documents: null, add_generation_prompt: addGenerationPrompt, ...variables });
+      return tokenize ? this.encoded(text, { add_special_tokens: false }) : text;
+    } catch (error) {
+      if (error instanceof InvalidInput) throw error;
+      throw new InvalidInput(`the chat template refuses these messages: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
   /** Forgets the tokens of earlier calls, and frees their caches. The sessions stay open. */
   reset() {
     this.model.restart();
@@ -162,13 +216,13 @@ export class TextGenerator {
     return new Text(prompt, decode, stops, this.stopTokens, () => performance.now());
   }
 
-  /** @param {Prompt} prompt @returns {number[]} */
-  encoded(prompt) {
+  /** @param {Prompt} prompt @param {{ add_special_tokens: boolean }} [how] of the tokenizer @returns {number[]} */
+  encoded(prompt, how) {
     const { InvalidInput } = this.parts;
     let tokens = prompt;
     if (typeof prompt === 'string') {
       if (!this.tokenizer) throw new InvalidInput('a text needs a tokenizer', { hint: 'give one, or give tokens' });
-      const found = this.tokenizer.encode(prompt);
+      const found = this.tokenizer.encode(prompt, how);
       tokens = found.ids ?? found;
     }
     if (typeof tokens?.length !== 'number') throw new InvalidInput(`the prompt is ${tokens}`, { hint: 'a text or a list of tokens is expected' });
@@ -183,7 +237,27 @@ function generated({ tokens, text, reason, reused, first, elapsed: milliseconds,
 }
 
 /** @param {Prompt | readonly Prompt[]} prompt @returns {prompt is readonly Prompt[]} */
-const isList = (prompt) => typeof prompt !== 'string' && prompt?.length > 0 && (typeof prompt[0] === 'string' || typeof prompt[0] === 'object');
+const isList = (prompt) => typeof prompt !== 'string' && prompt?.length > 0 && !isMessages(prompt) && (typeof prompt[0] === 'string' || typeof prompt[0] === 'object');
+
+/** @param {unknown} prompt @returns {prompt is readonly Message[]} */
+const isMessages = (prompt) => Array.isArray(prompt) && prompt[0]?.role !== undefined;
+
+const TEMPLATE_HINT = 'give chatTemplate: a Jinja text; TextGenerator.create also takes a chat_template.jinja or a tokenizer_config.json';
+
+/** Whether it is a file, and neither a tokenizer nor a Jinja text. @param {Tokenizer | FileSource | null | undefined} given @returns {given is FileSource} */
+const isFile = (given) => (typeof given === 'string' ? !given.includes('{') : given !== undefined && given !== null && !('encode' in given));
+
+/** Loaded when it is first needed: it has two libraries. */
+const chatFiles = () => import('./chat_files.js');
+
+/** @param {Tokenizer | FileSource | null | undefined} given @returns {Promise<import('./chat_files.js').Found | null>} null: it is no file */
+const readFile = async (given) => (isFile(given) ? (await chatFiles()).readChatFile(given) : null);
+
+/** @param {unknown} error */
+const messageOf = (error) => /** @type {{ message?: string }} */ (error)?.message ?? String(error);
+
+/** What a template knows of a tokenizer of transformers.js. @param {Tokenizer} [tokenizer] @returns {Record<string, string>} */
+const tokensOf = ({ bos_token = '', eos_token = '' } = /** @type {Tokenizer} */ ({})) => ({ bos_token, eos_token });
 
 /** The special tokens of a tokenizer of @huggingface/tokenizers or transformers.js. @param {any} tokenizer @returns {number[]} */
 function specialTokens(tokenizer) {

@@ -90,6 +90,14 @@ export async function fetchAndStore(url, keep, progress, get, failed = ({ messag
   return { bytes, written: write(url, keep, bytes, response.headers).catch(failed) };
 }
 
+/** The bytes of a stored file, if the server has not changed it; nothing checks whether they are damaged. @param {string} url absolute */
+export async function storedBody(url) {
+  const found = cacheStorage() && await (await open()).match(withoutHash(url));
+  if (!found) return null;
+  const notes = notesOf(found);
+  return notes.version || await isUnchanged(url, notes) ? found.body : null;
+}
+
 /** @param {string} url @param {Keep} keep @param {Uint8Array<ArrayBuffer>} bytes @param {Headers} headers */
 async function write(url, keep, bytes, headers) {
   const cache = await open();

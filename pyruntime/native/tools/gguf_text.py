@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyruntime.onnx.gguf_reader import MAGIC, read_gguf
-from pyruntime.onnx.gguf_tokenizer import tokenizer_json
 from pyruntime.onnx.sources import FileSource, MemorySource
+from pyruntime.runtime.gguf_tokenizer import TEMPLATE, special_token, tokenizer_json
 
 
 def is_gguf_file(path: Any) -> bool:
@@ -28,9 +28,13 @@ def gguf_tokenizer(file: Any) -> bytes:
     return json.dumps(tokenizer_json(_metadata(file))).encode()
 
 
-def chat_template(file: Any) -> str:
-    """The Jinja template that writes messages as one text, "" if the file has none. file: a path or bytes"""
-    return str(_metadata(file).get("tokenizer.chat_template", ""))
+def gguf_template(file: Any) -> tuple[str, dict[str, str]]:
+    """The Jinja template that writes messages as one text, "" if the file has none, and the tokens that it may name.
+
+    file: a path or bytes"""
+    metadata = _metadata(file)
+    tokens = {f"{name}_token": special_token(metadata, name) for name in ("bos", "eos")}
+    return str(metadata.get(TEMPLATE, "")), {name: token for name, token in tokens.items() if token}
 
 
 def _metadata(file: Any) -> Mapping[str, Any]:
