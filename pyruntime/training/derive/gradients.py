@@ -10,7 +10,6 @@ from pyruntime.ir.kernel import Alias, Call, If, Loop, Map, Reduce, Tensor
 from pyruntime.training.derive import (  # noqa: F401  the rules of operators
     control_rules,
     kernel_rules,
-    linear_attention_rule,
     own_rules,
     pooling_rules,
     procedure_rules,
