@@ -370,3 +370,85 @@ def test_a_provider_in_python(page: Tab) -> None:
     assert found["failed"] == ["start", ["memoryview", 3], None, "start", ["memoryview", 4], "ExecutionError"]
     assert found["refused"].endswith('has no option "job" (did you mean jobs?)')
     assert [w for w in page.warnings if text in w] == page.warnings and len(page.warnings) == 1
+
+
+# The first product stays on the device; its weight is a feed, that of the second a constant.
+CHAIN = f"""<ir_version: 10, opset_import: ["" : 20]> g (float[N, 8] x, float[8, 16] w) => (float[N, 16] y, float[N, 16] z)
+    <float[16, 16] v = {{{", ".join(str((n * 5 % 13 - 6) / 8) for n in range(256))}}}>
+    {{ h = MatMul (x, w)  k = MatMul (h, v)  y = Relu (k)  z = Tanh (k) }}"""
+ON_A_DEVICE = """
+import itertools
+import pyruntime
+from pyruntime import ArrayProvider, register_provider
+from pyruntime.ir.kernel import Call
+
+
+class Device(ArrayProvider):
+    name = "python device"
+    log = pyruntime.__dict__.setdefault("device_log", [])
+    buffers = {}
+    numbers = itertools.count()
+
+    def supports(self, kernel):
+        return "" if isinstance(kernel, Call) and kernel.routine == "matmul" else "only products"
+
+    def compile(self, part):
+        order = [part.inputs.index(t) for t in part.kernels[0].args]
+
+        def bind(inputs, outputs, symbols):
+            (a, rows, depth), (b, _, columns), (out, *_) = (
+                (self.buffers[x.handle].cast("f"), *x.shape) for x in (*[inputs[n] for n in order], outputs[0]))
+
+            def job():
+                for i in range(rows):
+                    for j in range(columns):
+                        out[i * columns + j] = sum(a[i * depth + k] * b[k * columns + j] for k in range(depth))
+
+            return job
+
+        return bind
+
+    def allocate(self, size):
+        handle = next(self.numbers)
+        self.buffers[handle] = memoryview(bytearray(size))
+        self.log.append("allocate")
+        return handle
+
+    def upload(self, handle, array):
+        self.log.append(f"upload {array.nbytes}")
+        self.buffers[handle][: array.nbytes] = array.cast("B")
+
+    def download(self, handle, array):
+        self.log.append(f"download {array.nbytes}")
+        array.cast("B")[:] = self.buffers[handle][: array.nbytes]
+
+    def free(self, handle):
+        self.log.append("free")
+
+
+register_provider(Device())
+"""
+
+
+def test_a_device_in_python(page: Tab) -> None:
+    """What only the device reads is not copied; weights are uploaded once."""
+    found: Any = run(
+        page,
+        f"""
+        await ort.python({ON_A_DEVICE!r});
+        const log = () => ort.python('from pyruntime import device_log as log; found = log[:]; log[:] = []; found');
+        const session = await made('python device', 'wasm');
+        const rows = [];
+        for (const n of [3, 3, 40]) rows.push([await same(session, n), await log()]);
+        await session.release();
+        return {{ rows, freed: await log() }};
+        """,
+        CHAIN,
+    )
+    copies = ["upload 96", "upload 512", "download 192"]
+    (a, first), (b, second), (c, third) = found["rows"]
+    assert (a, b, c) == (True, True, True)
+    assert [x for x in first if x != "allocate"] == ["upload 96", "upload 512", "upload 1024", "download 192"]
+    assert first.count("allocate") == 5 and second == copies
+    assert [x for x in third if "load " in x] == ["upload 1280", "upload 512", "download 2560"]
+    assert found["freed"] == ["free"] * 5

@@ -16,6 +16,14 @@ Bind = Callable[[Sequence[Any], Sequence[Any], Mapping[Symbol, int]], Job]
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceArray:
+    """A tensor in a provider's own memory, in C order. handle: what `allocate` has returned"""
+
+    handle: Any
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """Kernels that a provider runs as one.
 
@@ -105,6 +113,28 @@ class ArrayProvider:
         job writes every element of its outputs, whose elements are undefined before, and never changes its inputs.
         Elements of bfloat16 and float8 are unsigned integers of their bits; integers of 2 and 4 bits have a byte
         each."""
+        raise NotImplementedError
+
+    # ── a memory of its own: all four methods, or none ───────────────────────────────────────────────────────────
+
+    def allocate(self, size: int) -> Any:
+        """Memory of this many bytes (> 0) on its device: any object, which names it in the methods below.
+
+        A provider with this method binds `DeviceArray`s. Weights are uploaded once for each Program. Results that only
+        parts of this provider read stay on the device. The memory is used again in later runs, for tensors of at most
+        this size, and freed when the session ends, at the latest."""
+        raise NotImplementedError
+
+    def upload(self, handle: Any, array: Any) -> None:
+        """Copy an array to the start of this memory."""
+        raise NotImplementedError
+
+    def download(self, handle: Any, array: Any) -> None:
+        """Copy the start of this memory into an array."""
+        raise NotImplementedError
+
+    def free(self, handle: Any) -> None:
+        """Free this memory; perhaps on another thread than that of `allocate`."""
         raise NotImplementedError
 
     def run_start(self) -> None:

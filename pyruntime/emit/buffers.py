@@ -10,9 +10,10 @@ from pyruntime.emit.residency import Residency
 from pyruntime.emit.symbol_names import SymbolNames
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import STRING
-from pyruntime.ir.kernel import Leaf, Tensor, root
+from pyruntime.ir.kernel import Host, Leaf, Tensor, root
 from pyruntime.ir.storage import encode
 from pyruntime.onnx.graph import Weight
+from pyruntime.placement.own_memory import KEPT
 
 MEMORY = ":memory:"  # the source of a weight whose bytes are in no file; the Program contains them
 
@@ -73,7 +74,7 @@ class Buffers:
         return {"buffer": number, "dtype": t.dtype.name, "dims": [self.symbols.dim(d) for d in t.shape]}
 
     def _buffer(self, t: Tensor) -> dict[str, Any]:
-        if t.dtype is STRING:
+        if t.dtype is STRING or isinstance(t.kernel, Host) and t.uid in t.kernel.attrs.get(KEPT, ()):
             return {"size": 0, "host": True}
         memory = self.residency.memory(t)
         size = self.symbols.dim(sh.size(t.shape) * min(t.dtype.size, memory.widest))

@@ -10,19 +10,26 @@ from importlib.util import find_spec
 from typing import Any
 
 from pyruntime.ir.dtype import DType
+from pyruntime.ir.kernel import root
 from pyruntime.ir.storage import code_of
 from pyruntime.ir.symbol import Symbol
 
 
 class CopiedArrays:
-    """Those of one plan. part: a `CompiledPart` (placement/open_providers.py); shapes: of its inputs and outputs"""
+    """Those of one plan. part: a `CompiledPart` (placement/open_providers.py); shapes: of its inputs and outputs;
+    own_memory: an `OwnMemory` (placement/own_memory.py), for its values that stay in its provider's own memory"""
 
-    def __init__(self, part: Any, shapes: Sequence[Sequence[int]], symbols: Mapping[Symbol, int]) -> None:
-        types = [t.dtype for t in (*part.part.inputs, *part.part.outputs)]
-        self._data = [bytearray(math.prod(shape) * d.size) for shape, d in zip(shapes, types, strict=True)]
-        arrays = [array(*given) for given in zip(self._data, map(tuple, shapes), types, strict=True)]
+    def __init__(
+        self, part: Any, shapes: Sequence[Sequence[int]], symbols: Mapping[Symbol, int], own_memory: Any
+    ) -> None:  # fmt: skip
+        self._data: list[bytearray] = []
+        arrays = []
+        for t, shape in zip([*part.part.inputs, *part.part.outputs], map(tuple, shapes), strict=True):
+            is_kept = root(t).uid in part.kept
+            self._data.append(bytearray(0 if is_kept else math.prod(shape) * t.dtype.size))
+            arrays.append(None if is_kept else array(self._data[-1], shape, t.dtype))
         count = len(part.part.inputs)
-        self._job = part.bind(arrays[:count], arrays[count:], symbols)
+        self._job = own_memory.bind(part, arrays[:count], arrays[count:], symbols)
 
     def buffer(self, n: int) -> bytearray:
         """The bytes of an array: of an input, or after these of an output."""

@@ -13,6 +13,7 @@ from pyruntime.ir.kernel import Host
 from pyruntime.ir.shape import evaluate
 from pyruntime.ir.symbol import Symbol
 from pyruntime.placement.open_providers import CompiledPart, OpenProvider
+from pyruntime.placement.own_memory import OwnMemory
 
 
 class Parts:
@@ -21,6 +22,7 @@ class Parts:
     def __init__(self, steps: Sequence[Host], symbols: Mapping[str, Symbol]) -> None:
         self._symbols = symbols
         self._steps = {n: step for n, step in enumerate(steps) if step.fn == ARRAYS}
+        self._own_memory = OwnMemory()
         providers = [self._part(n).provider for n in self._steps]
         self.providers: dict[str, OpenProvider] = {p.name: p for p in providers}
 
@@ -45,7 +47,7 @@ class Parts:
         """The arrays of a part in Python. dims: JSON, of its inputs; env: JSON, values of symbols by name"""
         values = values_of_symbols(self._symbols, json.loads(env))
         outputs = [[evaluate(d, values) for d in t.shape] for t in self._steps[number].outputs]
-        return CopiedArrays(self._part(number), [*json.loads(dims), *outputs], values)
+        return CopiedArrays(self._part(number), [*json.loads(dims), *outputs], values, self._own_memory)
 
     def run_start(self, provider: str) -> None:
         self.providers[provider].run_start()

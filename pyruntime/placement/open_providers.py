@@ -3,6 +3,7 @@ errors that name provider and node."""
 
 from __future__ import annotations
 
+import threading
 import warnings
 import weakref
 from collections import Counter
@@ -44,7 +45,8 @@ def faults_of(provider: str, nodes: Sequence[str] = (ALL,)) -> Iterator[None]:
 
 
 class OpenProvider:
-    """One of them. refused: why kernels have left it, by node or for `ALL`; faults: their number"""
+    """One of them. refused: why kernels have left it, by node or for `ALL`; faults: their number; runs: those that have
+    begun"""
 
     def __init__(self, name: str, inner: ArrayProvider) -> None:
         self.name = name
@@ -52,7 +54,12 @@ class OpenProvider:
         self.concurrent = inner.concurrent
         self.refused: dict[str, str] = {}
         self.faults = 0
+        self.runs = 0
+        self.has_memory = type(inner).allocate is not ArrayProvider.allocate
         self._inner = inner
+        self._lock = threading.Lock()
+        self._weights: weakref.WeakValueDictionary[int, Buffer] = weakref.WeakValueDictionary()
+        self._buffers: weakref.WeakSet[Buffer] = weakref.WeakSet()
 
     # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -113,7 +120,39 @@ class OpenProvider:
     def compile(self, part: Part) -> Bind:
         return self._inner.compile(part)
 
+    def allocate(self, size: int) -> Buffer:
+        """Memory of its own."""
+        buffer = Buffer(self._inner.allocate(max(size, 1)), size, self._free)
+        self._buffers.add(buffer)
+        return buffer
+
+    def upload(self, buffer: Buffer, array: Any) -> None:
+        if array.nbytes:
+            self._inner.upload(buffer.handle, array)
+
+    def download(self, buffer: Buffer, array: Any) -> None:
+        if array.nbytes:
+            self._inner.download(buffer.handle, array)
+
+    def weight(self, uid: int, array: Any) -> Buffer:
+        """The memory of a constant, which is uploaded once. uid: of the tensor"""
+        with self._lock:  # runs may be concurrent
+            if (found := self._weights.get(uid)) is None:
+                found = self._weights[uid] = self.allocate(array.nbytes)
+                self.upload(found, array)
+            return found
+
+    def _free(self, handle: Any) -> None:
+        with self._warning():
+            self._inner.free(handle)
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of its own memory."""
+        return sum(b.size for b in list(self._buffers) if b.free.alive)
+
     def run_start(self) -> None:
+        self.runs += 1
         with faults_of(self.name):
             self._inner.run_start()
 
@@ -135,42 +174,70 @@ class OpenProvider:
         return is_new
 
     def close(self) -> None:
-        try:
+        for buffer in list(self._buffers):
+            buffer.free()
+        with self._warning():
             self._inner.close()
+
+    @contextmanager
+    def _warning(self) -> Iterator[None]:
+        """Inside the block, exceptions become warnings."""
+        try:
+            yield
         except Exception as e:
-            warnings.warn(f'provider "{self.name}" failed: {type(e).__name__}: {e}', RuntimeWarning, stacklevel=2)
+            warnings.warn(f'provider "{self.name}" failed: {type(e).__name__}: {e}', RuntimeWarning, stacklevel=4)
+
+
+class Buffer:
+    """Memory of a provider's own, which is freed by `free`, or when this object is collected. size: bytes"""
+
+    __slots__ = ("__weakref__", "free", "handle", "size")
+
+    def __init__(self, handle: Any, size: int, free: Callable[[Any], None]) -> None:
+        self.handle = handle
+        self.size = size
+        self.free = weakref.finalize(self, free, handle)
 
 
 class CompiledPart:
-    """A part, compiled. nodes: labels of its nodes; compiled: what the provider's `compile` has returned"""
+    """A part, compiled.
+
+    nodes: labels of its nodes; compiled: what the provider's `compile` has returned
+    With a memory of its own, by uid of the tensor: weights: on the device; made: results of the provider's parts; kept:
+    of these, those that stay on the device; once: tensors that are computed once a run
+    """
 
     def __init__(self, provider: OpenProvider, part: Part) -> None:
         self.provider = provider
         self.part = part
         self.nodes = nodes_of(part.kernels)
-        with self._fault():
-            self.compiled = provider.compile(part)
-            _check_function("compile", self.compiled)
+        self.weights: dict[int, Buffer] = {}
+        self.made: Collection[int] = ()
+        self.kept: Collection[int] = ()
+        self.once: Collection[int] = ()
+        with self.faults():
+            self.compiled = check_function("compile", provider.compile(part))
 
-    def _fault(self) -> Any:
+    def faults(self) -> Any:
+        """Inside the block, exceptions become ExecutionErrors that name provider and nodes."""
         return faults_of(self.provider.name, self.nodes)
 
     def bind(self, inputs: Sequence[Any], outputs: Sequence[Any], symbols: Mapping[Symbol, int]) -> Job:
         """The job for these arrays. Errors: ExecutionError, of the job, too"""
-        with self._fault():
-            job = self.compiled(inputs, outputs, symbols)
-            _check_function("bind", job)
+        with self.faults():
+            job = check_function("bind", self.compiled(inputs, outputs, symbols))
 
         def run() -> None:
-            with self._fault():
+            with self.faults():
                 job()
 
         return run
 
 
-def _check_function(name: str, value: Any) -> None:
+def check_function(name: str, value: Any) -> Any:
     if not callable(value):
         raise TypeError(f"{name} returned {value!r}, no function")
+    return value
 
 
 def nodes_of(kernels: Sequence[Kernel]) -> list[str]:

@@ -14,19 +14,24 @@ from pyruntime.placement.target import CpuOnly, Target
 from pyruntime.providers import ALIASES, BASE, ENGINES, GPU
 
 GROUP = "pyruntime.providers"  # the group of entry points by which packages offer providers
+MEMORY = ("allocate", "upload", "download", "free")  # methods of a provider with a memory of its own
 AUTO = "auto"  # stands for the engine's own, whichever is faster
 _registered: dict[str, ArrayProvider] = {}
 
 
 def register_provider(provider: ArrayProvider) -> None:
     """Make a provider available to sessions under its name. Natively an entry point of the group "pyruntime.providers"
-    does the same. Errors: InvalidInput if it is no ArrayProvider with a name, `supports` and `compile`, or if the name
-    is in use."""
+    does the same. Errors: InvalidInput if it is no ArrayProvider with a name, `supports` and `compile`, if it has some
+    methods of a memory of its own and not all, or if the name is in use."""
     name, kind = getattr(provider, "name", None), type(provider)
     is_written = isinstance(provider, ArrayProvider) and ArrayProvider.supports is not kind.supports
     if not isinstance(name, str) or not name or not is_written or kind.compile is ArrayProvider.compile:
         hint = "a provider is an object of a subclass of ArrayProvider with a name, supports and compile"
         raise InvalidInput(f"{provider!r} is no provider", hint=hint)
+    lacks = [m for m in MEMORY if getattr(kind, m) is getattr(ArrayProvider, m)]
+    if 0 < len(lacks) < len(MEMORY):
+        hint = f"a memory of its own needs {', '.join(MEMORY)}"
+        raise InvalidInput(f'provider "{name}" lacks {", ".join(lacks)}', hint=hint)
     if name in ENGINES or name in ALIASES or _registered.get(name, provider) is not provider:
         raise InvalidInput(f'a provider "{name}" exists already')
     _registered[name] = provider

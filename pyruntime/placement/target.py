@@ -10,6 +10,7 @@ from pyruntime.codegen.provider import LINEAR, CodeProvider, CodeWriter, Memory,
 from pyruntime.ir.kernel import Block, Call, Kernel, Tensor
 from pyruntime.ir.rewriting import rewrite_kernels
 from pyruntime.placement.open_providers import OpenProvider, part_of
+from pyruntime.placement.own_memory import keep_on_devices
 from pyruntime.placement.parts import join
 from pyruntime.placement.placement import Placement, place, runs
 from pyruntime.placement.taken_calls import Answer, SharedRoutine, Taken, WholeNode
@@ -65,6 +66,7 @@ class Target:
             if isinstance(p, OpenProvider):
                 join(main, [*runs(main, self.placement, p)], outputs, partial(self._step, p, once))
         self._return_calls(init, main)
+        keep_on_devices(main, outputs)
 
     def _step(
         self, provider: OpenProvider, once: set[int], kernels: Sequence[Kernel], outputs: Sequence[Tensor]

@@ -64,9 +64,10 @@ export class ArrayParts {
   }
 }
 
-/** A tensor in linear memory, which fills its buffer; no copy. @param {Executor} executor @param {State} state @param {TensorValue} value @returns {ArrayWithDims} */
+/** A tensor in linear memory, which fills its buffer; no copy. Values in a provider's own memory are empty. @param {Executor} executor @param {State} state @param {TensorValue} value @returns {ArrayWithDims} */
 function arrayOf(executor, state, { buffer, dtype, dims }) {
-  return Object.assign(viewOf(executor.bytes(state, buffer), dtype), { dims: evaluateAll(dims, state.env) });
+  const bytes = executor.header.buffers[buffer].host ? new Uint8Array() : executor.bytes(state, buffer);
+  return Object.assign(viewOf(bytes, dtype), { dims: evaluateAll(dims, state.env) });
 }
 
 /**

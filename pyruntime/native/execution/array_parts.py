@@ -41,8 +41,10 @@ def _bind(executor: Any, step: types.HostStep, state: State, key: str) -> BoundJ
 
     made = plan.advance(state, key, allocate)
     after = plan.advance(made, f"{key}:free", lambda change: change.drop(step["free"]))
-    inputs = [view(v, made) for v in step["inputs"]]
-    outputs = [view(v, made) for v in step["outputs"]]
-    job = executor.host_call.bind(step["id"], inputs, outputs, state.env)
+    buffers = executor.header["buffers"]
+    inputs, outputs = (
+        [None if "host" in buffers[v["buffer"]] else view(v, made) for v in step[side]] for side in ("inputs", "outputs")
+    )  # None: a value in the provider's own memory
+    job = executor.host_call.bind(step["id"], inputs, outputs, state.env, executor.own_memory)
     bound = state.next[key].prepared = BoundJob(executor.host.memory, job, after)
     return bound

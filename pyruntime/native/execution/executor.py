@@ -27,6 +27,7 @@ from pyruntime.native.execution.timing import Timed
 from pyruntime.native.execution.values import Values
 from pyruntime.native.memory.linear_memory import LinearMemory
 from pyruntime.placement.open_providers import running
+from pyruntime.placement.own_memory import OwnMemory
 from pyruntime.program import types
 from pyruntime.program.dims import Env
 from pyruntime.program.format import Program
@@ -62,6 +63,7 @@ class Executor:
         self.blocks, self.checked = loaded.blocks, loaded.header["checked"]
         self.host, self.host_call, self.memory, self.plan, self.gpu = host, host_call, memory, plan, gpu
         self.providers = host_call.providers if host_call is not None else ()
+        self.own_memory = OwnMemory()
         self.functions = host.load(self.program.part(self.header["modules"]["wasm"]))
         self.values = Values(self.header, host, plan)
         self.transfers = Transfers(self.values, gpu)
@@ -138,6 +140,7 @@ class Executor:
             other.close()
         self.is_closed = True
         self.residents.copy_all_out()
+        self.own_memory.close()
         self.host.close()
         if self.gpu is not None:
             self.gpu.host.close()

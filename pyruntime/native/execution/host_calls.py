@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyruntime.host.text  # noqa: F401  for Programs from files, which import no operators
+from pyruntime.codegen.array_provider import Job
 from pyruntime.errors import InvalidModel, our_fault
 from pyruntime.frontend.trace_graph import TensorSpec
-from pyruntime.host import ARRAYS, FUNCTIONS, call, values_of_symbols
+from pyruntime.host import FUNCTIONS, call, values_of_symbols
 from pyruntime.ir.dtype import BY_NAME
 from pyruntime.ir.kernel import Host
 from pyruntime.ir.symbol import Symbol
 from pyruntime.native.memory.arrays import from_python, to_python
+from pyruntime.placement.own_memory import OwnMemory, described, part_of_step
 
 
 class HostCalls:
@@ -25,14 +27,19 @@ class HostCalls:
     @property
     def providers(self) -> list[Any]:
         """The providers on arrays that have parts in the Program."""
-        parts = [k.attrs["part"] for k in self.kernels if k.fn == ARRAYS]
+        parts = [part for k in self.kernels if (part := part_of_step(k))]
         return list({p.provider.name: p.provider for p in parts}.values())
 
-    def bind(self, number: int, inputs: list[Any], outputs: list[Any], env: Mapping[str, int]) -> Callable[[], object]:
+    @property
+    def memories(self) -> Mapping[str, Mapping[str, int]]:
+        return described(self.kernels)
+
+    def bind(
+        self, number: int, inputs: list[Any], outputs: list[Any], env: Mapping[str, int], own_memory: OwnMemory
+    ) -> Job:
         """The job of a step on arrays. Errors: ExecutionError if the provider fails"""
-        part: Any = self.kernels[number].attrs["part"]
-        job: Callable[[], object] = part.bind(inputs, outputs, values_of_symbols(self.symbols, env))
-        return job
+        part: Any = part_of_step(self.kernels[number])
+        return own_memory.bind(part, inputs, outputs, values_of_symbols(self.symbols, env))
 
     def __call__(self, number: int, fn: str, arrays: list[Any], env: dict[str, int]) -> list[Any]:
         kernel = self.kernels[number]
@@ -45,6 +52,7 @@ class StoredCalls:
     """Host steps of a Program from a file."""
 
     providers: Sequence[Any] = ()
+    memories: Mapping[str, Mapping[str, int]] = {}
 
     def __init__(self, steps: Sequence[Mapping[str, Any]]) -> None:
         self.steps = steps

@@ -170,7 +170,9 @@ class Session:
         executor = self.latest()
         moved = self._recovery.moved
         report = explain(executor.header, executor.env, moved)
-        return {**report, "providers": self.compiler.report(), "native_code": executor.host.native.name}
+        memories = {} if executor.host_call is None else executor.host_call.memories
+        native_code = executor.host.native.name
+        return {**report, "providers": self.compiler.report(), "memories": memories, "native_code": native_code}
 
     def latest(self) -> Executor:
         """The executor that was compiled last. Errors: SessionFailed if there is none."""
