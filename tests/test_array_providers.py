@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
 import threading
 import warnings
@@ -15,9 +16,11 @@ import numpy as np
 import onnx
 import pytest
 
-from pyruntime import InferenceSession, InvalidInput, RunOptions, SessionOptions, Terminated
+from pyruntime import InferenceSession, InvalidInput, RunOptions, SessionOptions, Terminated, register_provider
 from pyruntime.errors import ExecutionError
+from pyruntime.native.sessions import program_cache
 from pyruntime.placement import provider_list
+from pyruntime.runtime import provider_trial
 
 OUTSIDE = Path(__file__).parent / "outside"
 HEAD = '<ir_version: 10, opset_import: ["" : 20]> g '
@@ -148,6 +151,40 @@ def test_options_reach_the_provider_and_a_failure_changes_nothing() -> None:
     s.set_providers([("products", {"least": 5})])
     check(s, feeds(8))
     assert places(s)["MatMul"] == "products"
+
+
+@pytest.mark.parametrize(("gain", "winner"), [(1e9, "products"), (0.0, "")])
+def test_auto_times_a_provider(
+    gain: float, winner: str, visitor: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One that takes part and is fastest gets the session, and later sessions at once; one that fails does not."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(program_cache.OFF_FOR_ALL, raising=False)
+    monkeypatch.setattr(provider_trial, "GAIN", gain)
+    monkeypatch.setattr(provider_trial, "LONGER", 1e9)
+    products, faulty = visitor("products").provider, visitor("faulty").provider
+    monkeypatch.setattr(type(products), "options", {"least": 0.0, "packs": False})
+    register_provider(visitor("segments").provider)  # it takes no part
+    for p in (products, faulty):
+        monkeypatch.setattr(type(p), "in_auto", True)
+        register_provider(p)
+    s = InferenceSession(MODEL, providers=["auto"])
+    assert places(s)["MatMul"] == "wasm" and s.explain()["providers"]["named"] == ["auto"]
+    trial = s._native._trial
+    assert trial is not None
+    while trial._trial.state != provider_trial.SETTLED or trial._thread is not None:
+        check(s, feeds(64))
+    used = [winner] * bool(winner) + ["wasm"]
+    report = s.explain()["providers"]
+    assert report["used"] == used and places(s)["MatMul"] == used[0]
+    assert re.fullmatch(
+        r'auto: a run takes \S+ ms on WebAssembly, \S+ ms on products; faulty failed: provider "faulty" failed: .*',
+        report["why"],
+    )
+    check(s, feeds(3))
+    later = InferenceSession(MODEL, providers=["auto"])
+    assert later.explain()["providers"] == {**report, "why": f"{report['why']}, in an earlier session"}
+    assert places(later)["MatMul"] == used[0]
 
 
 # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

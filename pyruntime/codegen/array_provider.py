@@ -52,12 +52,15 @@ class ArrayProvider:
     name: by which sessions name it
     takes_parts: whether `compile` gets consecutive kernels as one part
     concurrent: whether runs of one session may call it at the same time; else they wait for each other
+    in_auto: whether sessions with the provider "auto" time it, with the defaults of its options, and use it if it is
+        fastest; natively only
     options: names of its options, and their defaults; a session with other names, or values of other types, is refused
     """
 
     name: ClassVar[str]
     takes_parts: ClassVar[bool] = False
     concurrent: ClassVar[bool] = True
+    in_auto: ClassVar[bool] = False
     options: ClassVar[Mapping[str, Any]] = {}
 
     def open(self, options: Mapping[str, Any], threads: int) -> ArrayProvider:

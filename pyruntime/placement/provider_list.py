@@ -15,7 +15,7 @@ from pyruntime.providers import ALIASES, BASE, ENGINES, GPU
 
 GROUP = "pyruntime.providers"  # the group of entry points by which packages offer providers
 MEMORY = ("allocate", "upload", "download", "free")  # methods of a provider with a memory of its own
-AUTO = "auto"  # stands for the engine's own, whichever is faster
+AUTO = "auto"  # stands for the engine's own and those of others that take part, whichever is fastest
 _registered: dict[str, ArrayProvider] = {}
 
 
@@ -99,8 +99,14 @@ def allows_software(providers: Sequence[Any]) -> bool:
 
 
 def is_auto(providers: Sequence[Any]) -> bool:
-    """Whether the session is to use the faster one of the engine's providers."""
+    """Whether the session is to use the provider that is fastest in its runs."""
     return any(name == AUTO for name, _ in map(name_and_options, providers))
+
+
+def in_auto(providers: Sequence[Any]) -> list[str]:
+    """The registered providers that "auto" times, without those that the session names itself."""
+    named = {name for name, _ in map(name_and_options, providers)}
+    return [name for name, provider in _registered.items() if provider.in_auto and name not in named]
 
 
 def known(providers: Sequence[Any]) -> list[str]:

@@ -66,7 +66,8 @@ class Target:
             if isinstance(p, OpenProvider):
                 join(main, [*runs(main, self.placement, p)], outputs, partial(self._step, p, once))
         self._return_calls(init, main)
-        keep_on_devices(main, outputs)
+        if any(isinstance(p, OpenProvider) and p.has_memory for p in self.providers):
+            keep_on_devices(main, outputs)
 
     def _step(
         self, provider: OpenProvider, once: set[int], kernels: Sequence[Kernel], outputs: Sequence[Tensor]

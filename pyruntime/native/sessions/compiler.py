@@ -19,16 +19,18 @@ from pyruntime.onnx.graph import Graph, Value
 from pyruntime.onnx.weight_values import elements
 from pyruntime.options import PRESETS, SessionOptions
 from pyruntime.placement.open_providers import OpenProviders
-from pyruntime.placement.provider_list import allows_software, effective, is_auto, known, open_providers, target
+from pyruntime.placement.provider_list import allows_software, effective, in_auto, is_auto, known, open_providers, target
 from pyruntime.placement.target import Target
-from pyruntime.providers import ENGINES
+from pyruntime.providers import BASE, ENGINES
+from pyruntime.runtime.provider_trial import GPU
 from pyruntime.session.model_source import weight_sources
 from pyruntime.session.specialisation import Requirements
 
 
 class Compiler:
-    """providers: names in order of preference; named: those that the caller named; candidates: with "auto", those with
-    the GPU that a trial compares; why_not_gpu: why this host's GPU is named and not used, or ""; refused: by node, why
+    """providers: names in order of preference; named: those that the caller named; timed: with "auto",
+    those that the session begins with; candidates: those that a trial compares with them, by the name that `explain`
+    gives them; why_not_gpu: why this host's GPU is named and not used, or ""; refused: by node, why
     it does not run on the GPU; added: providers of others, open for this session; settings: may be replaced between
     compilations; compiled: number of Programs that it has compiled, without those from the cache; adapter: the
     AdapterChoice of its GPU"""
@@ -41,7 +43,8 @@ class Compiler:
         self.warn = warn
         self.compiled = 0
         self.why_not_gpu = ""
-        self.candidates: list[str] = []
+        self.timed: list[str] = []
+        self.candidates: dict[str, list[str]] = {}
         self.named = list(providers)
         self.adapter = adapter_choice([], self.preset.saves_power)
         self.added = OpenProviders()
@@ -50,18 +53,25 @@ class Compiler:
     def choose_providers(self, providers: Sequence[Any], on_gpu: bool = False, has_fallback: bool = True) -> None:
         """Use those of these providers that this host has, all again for all nodes. on_gpu: outputs stay on the GPU,
         even on a software adapter. Errors: NoAdapter, if without fallback"""
-        before, self.added = self.added, open_providers(providers, self.threads, has_fallback)
+        measures = is_auto(providers) and not on_gpu
+        others = in_auto(providers) if measures else []
+        before, self.added = self.added, open_providers([*providers, *others], self.threads, has_fallback)
         before.close()
         self.refused = {}
         self.adapter = adapter_choice(providers, self.preset.saves_power)
-        measures = is_auto(providers) and not on_gpu
         self.named = ["auto"] if measures else known(providers)
         allows = on_gpu or allows_software(providers)
         listed = [name for name in known(providers) if name in ENGINES or name in self.added]
         timeout = self.options.gpu_timeout
         names, self.why_not_gpu = usable(listed, timeout, self.adapter, allows, has_fallback, not measures)
-        self.candidates = names if measures and "webgpu" in names else []
-        self.set_providers([n for n in names if n != "webgpu"] if measures else names)
+        self.timed = [n for n in names if n != "webgpu"]
+        self.candidates = {}
+        if measures:
+            base = self.timed.index(BASE)
+            added = [n for n in others if n in self.added]
+            self.candidates = {n: [*self.timed[:base], n, *self.timed[base:]] for n in added}
+            self.candidates |= {GPU: names} if "webgpu" in names else {}
+        self.set_providers(self.timed if measures else names)
 
     def set_providers(self, providers: Sequence[str]) -> None:
         self.providers = list(providers)

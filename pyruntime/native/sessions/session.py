@@ -23,7 +23,7 @@ from pyruntime.native.sessions.adapters import NativeAdapters, adapters_of_progr
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.exporting import export
 from pyruntime.native.sessions.feeds import Feeds, stored
-from pyruntime.native.sessions.gpu_trial import GpuTrial
+from pyruntime.native.sessions.session_trial import SessionTrial
 from pyruntime.native.sessions.maps import Maps
 from pyruntime.native.sessions.prepare import zeros
 from pyruntime.native.sessions.process_stats import free_when_collected
@@ -179,7 +179,7 @@ class Session:
         if self.state is SessionState.RELEASED:
             raise SessionFailed("this session is released", hint="create another")
         if not self.executors and self._trial is not None:
-            self._queue.exclusive(lambda: None)  # the session may be moving to the GPU
+            self._queue.exclusive(lambda: None)  # the session may be moving to other providers
         if not self.executors:
             raise SessionFailed("this model is compiled when it first runs", hint="run it once")
         return next(reversed(self.executors.values()))
@@ -349,7 +349,7 @@ class Session:
         """Whether runs may be concurrent: not on a GPU, which has one queue, or on a provider that forbids it, and not
         with a memory limit of the session or the process, which holds for one run."""
         compiler = self.compiler
-        if not all(p.concurrent for p in compiler.added.values()):
+        if not all(p.concurrent for name, p in compiler.added.items() if name in compiler.providers):
             return False
         if self.on_kernels is not None or compiler.preset.saves_power or is_limited() or self.programs.has_states:
             return False
@@ -417,18 +417,18 @@ class Session:
 
         self._queue.exclusive(work)
 
-    def _new_trial(self) -> GpuTrial | None:
-        """A trial for the provider "auto", if there is a GPU to compare with."""
-        return GpuTrial(self.programs, weakref.WeakMethod(self._move_to_gpu)) if self.compiler.candidates else None
+    def _new_trial(self) -> SessionTrial | None:
+        """A trial for the provider "auto", if there is anything to compare with."""
+        return SessionTrial(self.programs, weakref.WeakMethod(self._move)) if self.compiler.candidates else None
 
-    def _move_to_gpu(self, trial: GpuTrial) -> None:
-        """Compile again for the GPU, which has won this trial."""
+    def _move(self, trial: SessionTrial, providers: Sequence[str]) -> None:
+        """Compile again for these providers, which have won this trial."""
 
         def work() -> None:
             if self._trial is not trial or self.state is SessionState.RELEASED:
                 return
             before = self.compiler.providers
-            self.compiler.set_providers(self.compiler.candidates)
+            self.compiler.set_providers(providers)
             self.programs.restart()
             try:
                 self._recovery.run(self.programs.prepare)

@@ -1,4 +1,5 @@
-"""The provider "auto": measures the runs of a session on the GPU in a thread beside them (docs/design/gpu.md#auto)."""
+"""The provider "auto": measures the runs of a session on other providers, in a thread beside them
+(docs/design/gpu.md#auto)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import IN_ENGINE, stored
 from pyruntime.native.sessions.program_cache import choice_key, read_choice, write_choice
 from pyruntime.native.sessions.programs import Programs
-from pyruntime.runtime.provider_trial import WANTED, ProviderTrial
+from pyruntime.runtime.provider_trial import GPU, WANTED, ProviderTrial
 from pyruntime.session.states import StateMachine
 
 VALID = 30 * 24 * 3600  # seconds: then it is measured again, because drivers change, and it may have been disturbed
@@ -25,30 +26,35 @@ _at_work = threading.Lock()  # held while the thread of a trial is in wgpu, so t
 atexit.register(_at_work.acquire, timeout=5)
 
 
-class GpuTrial:
+class SessionTrial:
     """Of one session."""
 
-    def __init__(self, programs: Programs, adopt: weakref.WeakMethod[Callable[[GpuTrial], object]]) -> None:
-        """Use the GPU at once if an earlier session chose it. adopt: moves the session to the GPU"""
+    def __init__(self, programs: Programs, adopt: weakref.WeakMethod[Callable[..., object]]) -> None:
+        """Use at once what an earlier session chose. adopt: moves the session to other providers"""
         self._programs = programs
         self._adopt = adopt
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()  # runs may be concurrent
         compiler = programs.compiler
-        self._name = choice_key(compiler.options, programs.graph, (_adapter(compiler), compiler.threads))
+        candidates = compiler.candidates
+        adapter = _adapter(compiler) if GPU in candidates else ""
+        about = (adapter, compiler.threads, list(candidates))
+        self._name = choice_key(compiler.options, programs.graph, about)
         kept = read_choice(self._name, VALID)
-        self._trial = ProviderTrial(kept["best"] if kept and not kept["on_gpu"] else 0.0)
+        winner = candidates.get(kept["winner"]) if kept else None
+        self._trial = ProviderTrial(kept["best"] if kept and not winner else 0.0, list(candidates))
         if kept:
             self._trial.why = f"{kept['why']}, in an earlier session"
-        if kept and kept["on_gpu"]:
-            compiler.set_providers(compiler.candidates)
+        if winner:
+            compiler.set_providers(winner)
         compiler.why_not_gpu = self._trial.why
 
     def took(self, feeds: Mapping[str, Any], names: Sequence[str], seconds: float) -> None:
         """Count a run that made these outputs."""
         trial = self._trial
         with self._lock:
-            if self._thread is not None or self._programs.compiler.uses_gpu:
+            compiler = self._programs.compiler
+            if self._thread is not None or compiler.providers != compiler.timed:
                 return
             items = [x for feed in feeds.values() for x in (feed if isinstance(feed, list) else [feed])]
             arrays = [x for x in items if x is not None]
@@ -59,29 +65,35 @@ class GpuTrial:
                 self._thread.start()
 
     def _measure(self, feeds: Mapping[str, Any], names: Sequence[str]) -> None:
+        trial, candidates = self._trial, list(self._programs.compiler.candidates.values())
         try:
-            self._time(feeds, names)
+            for providers in candidates:
+                try:
+                    self._time(providers, feeds, names)
+                except Exception as e:  # of any driver: the session runs without it
+                    trial.failed(str(e))
             adopt = self._adopt()
-            if self._trial.on_gpu and adopt is not None:
-                adopt(self)
-        except Exception as e:  # of any driver: the session runs without it
-            self._trial.failed(str(e))
+            if trial.winner >= 0 and adopt is not None:
+                try:
+                    adopt(self, candidates[trial.winner])
+                except Exception as e:
+                    trial.failed(str(e))
         finally:
             self._thread = None
         self._keep()
 
-    def _time(self, feeds: Mapping[str, Any], names: Sequence[str]) -> None:
-        """Run on the GPU until the trial has settled. The memory of these runs is free afterwards."""
+    def _time(self, providers: Sequence[str], feeds: Mapping[str, Any], names: Sequence[str]) -> None:
+        """Run on these providers as often as the trial needs. The memory of these runs is free afterwards."""
         compiler = copy(self._programs.compiler)
-        compiler.set_providers(compiler.candidates)
+        compiler.set_providers(providers)
         twin = Programs(self._programs.graph, compiler, StateMachine(lambda: False))
         try:
             with _at_work:
                 executor = twin.program(feeds)
-            if not gpu_calls(executor.header):
+            if not gpu_calls(executor.header) and not executor.providers:
                 self._trial.unused()
                 return
-            while self._trial.took_on_gpu(1000 * _seconds(executor, feeds, names)):
+            while self._trial.took_elsewhere(1000 * _seconds(executor, feeds, names)):
                 pass
         finally:
             twin.forget_others([])
@@ -89,7 +101,8 @@ class GpuTrial:
     def _keep(self) -> None:
         trial = self._trial
         self._programs.compiler.why_not_gpu = trial.why
-        write_choice(self._name, {"on_gpu": trial.on_gpu, "best": trial.best, "why": trial.why})
+        winner = trial.others[trial.winner] if trial.winner >= 0 else ""
+        write_choice(self._name, {"winner": winner, "best": trial.best, "why": trial.why})
 
 
 def _seconds(executor: Executor, feeds: Mapping[str, Any], names: Sequence[str]) -> float:
