@@ -373,7 +373,8 @@ def test_a_provider_in_python(page: Tab) -> None:
 
 
 # The first product stays on the device; its weight is a feed, that of the second a constant.
-CHAIN = f"""<ir_version: 10, opset_import: ["" : 20]> g (float[N, 8] x, float[8, 16] w) => (float[N, 16] y, float[N, 16] z)
+CHAIN = f"""<ir_version: 10, opset_import: ["" : 20]>
+    g (float[N, 8] x, float[8, 16] w) => (float[N, 16] y, float[N, 16] z)
     <float[16, 16] v = {{{", ".join(str((n * 5 % 13 - 6) / 8) for n in range(256))}}}>
     {{ h = MatMul (x, w)  k = MatMul (h, v)  y = Relu (k)  z = Tanh (k) }}"""
 ON_A_DEVICE = """

@@ -7,7 +7,7 @@ import threading
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
@@ -212,9 +212,9 @@ class CompiledPart:
         self.part = part
         self.nodes = nodes_of(part.kernels)
         self.weights: dict[int, Buffer] = {}
-        self.made: Collection[int] = ()
-        self.kept: Collection[int] = ()
-        self.once: Collection[int] = ()
+        self.made: Set[int] = frozenset()
+        self.kept: Set[int] = frozenset()
+        self.once: Set[int] = frozenset()
         with self.faults():
             self.compiled = check_function("compile", provider.compile(part))
 

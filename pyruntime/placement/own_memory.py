@@ -20,7 +20,8 @@ KEPT = "kept"  # the attribute of a part's step: uids of the results that stay o
 def keep_on_devices(main: Block, outputs: Sequence[Tensor]) -> None:
     """Results that only parts of their own provider read stay on its device. outputs: of the Program"""
     kernels = all_kernels(main)
-    parts = {k: part for k in kernels if (part := part_of_step(k)) and part.provider.has_memory}
+    steps = [k for k in kernels if isinstance(k, Host)]
+    parts = {k: part for k in steps if (part := part_of_step(k)) and part.provider.has_memory}
     blocks = [main, *[inner for k in kernels for inner in k.blocks]]
     needed = _roots(outputs) | _roots([t for b in blocks for t in b.outputs])
     changed = _roots([t for k in kernels if isinstance(k, Loops) for t in k.bases])
@@ -42,9 +43,9 @@ def _roots(tensors: Sequence[Tensor]) -> set[int]:
     return {root(t).uid for t in tensors}
 
 
-def part_of_step(kernel: Any) -> CompiledPart | None:
-    """The part that a kernel stands for, if it is one."""
-    return kernel.attrs["part"] if isinstance(kernel, Host) and kernel.fn == ARRAYS else None
+def part_of_step(step: Host) -> CompiledPart | None:
+    """The part that a step stands for, if it does."""
+    return step.attrs["part"] if step.fn == ARRAYS else None
 
 
 class OwnMemory:

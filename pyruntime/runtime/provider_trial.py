@@ -1,18 +1,17 @@
-"""Decides by times where the runs of a session are fastest (provider "auto"): on WebAssembly, on the GPU, or on a
-provider of others that takes part.
+"""Decides by times whether the runs of a session are faster on WebAssembly or on the GPU (provider "auto"). Natively
+another provider may take the place of the GPU.
 
-A pure state machine: the executor runs on WebAssembly and reports the times. When the trial wants the times of the
-others, the executor measures them one after another beside the session's runs, on a copy of their feeds.
+A pure state machine: the executor runs on WebAssembly and reports the times. When the trial wants the GPU's time, the
+executor measures it beside the session's runs, on a copy of their feeds.
 """
 
 from __future__ import annotations
 
-GPU = "the GPU"
 RUNS = 3  # timed runs of about one size, after a first one, whose code is still slow
 FLOOR = 2.0  # ms: a GPU takes about as long to start kernels and to return results
-GAIN = 0.9  # another must be faster by a tenth, because times vary
+GAIN = 0.9  # the GPU must be faster by a tenth, because times vary
 LONGER = 4.0  # runs that take this many times as long as those of the trial start a new one
-OTHER_RUNS = 3  # timed runs on another, after a first one that loads weights and compiles shaders
+GPU_RUNS = 3  # timed runs on the GPU, after a first one that loads weights and compiles shaders
 
 TIMING = 0
 WANTED = 1
@@ -22,29 +21,27 @@ SETTLED = 2
 class ProviderTrial:
     """Of one session.
 
-    state: TIMING, WANTED (the others are to be measured) or SETTLED; others: what may be faster than WebAssembly, as
-    `why` names it; measured: the number of the one that is measured; winner: the number of the one that has won, or -1;
-    best: milliseconds of a run on WebAssembly; why: the reason of the choice, for `explain`
+    state: TIMING, WANTED (the GPU is to be measured) or SETTLED; on_gpu: whether the GPU has won; best, least:
+    milliseconds of a run on WebAssembly and on the GPU; floor: runs that take less are too short for a trial; why: the
+    reason of the choice, for `explain`; other: the name there of what is compared
     """
 
-    def __init__(self, reference: float, others: list[str]) -> None:
+    def __init__(self, reference: float) -> None:
         """reference: `best` of the trial that chose WebAssembly on an earlier visit, or 0"""
         self.state = SETTLED if reference > 0 else TIMING
-        self.others = others
-        self.measured = 0
-        self.winner = -1
+        self.on_gpu = False
         self.best = reference
+        self.least = 0.0
+        self.floor = FLOOR
+        self.other = "the GPU"
         self.why = "auto: runs on WebAssembly are timed"
         self._times: list[float] = []
         self._elements = 0
         self._long = 0
-        self._other_times: list[float] = []
-        self._least = 0.0  # of the winner so far
-        self._found: list[str] = []  # times of the others
-        self._failed: list[str] = []  # why others have none
+        self._gpu_times: list[float] = []
 
     def took(self, elements: int, time: float) -> bool:
-        """A run on WebAssembly took so many milliseconds. Not called while others are measured. elements: of the
+        """A run on WebAssembly took so many milliseconds. Not called while the GPU is measured. elements: of the
         feeds. Returns whether the trial has settled by this run."""
         was_settled = self.state == SETTLED
         self._count(elements, time)
@@ -68,56 +65,36 @@ class ProviderTrial:
         if len(self._times) <= RUNS:
             return
         self.best = min(self._times[1:])
-        if self.best < FLOOR and len(self.others) == 1 and self.others[0] == GPU:
-            self._settle(f"a run takes {milliseconds(self.best)} on WebAssembly, too little for a GPU")
+        if self.best < self.floor:
+            self.settle(False, f"auto: a run takes {milliseconds(self.best)} on WebAssembly, too little for a GPU")
         else:
             self.state = WANTED
-            self.measured = 0
-            self.winner = -1
-            self._found = []
-            self._failed = []
 
-    def took_elsewhere(self, time: float) -> bool:
-        """Record the milliseconds of a run on the other that is measured. Returns whether another run on it is
-        needed."""
-        self._other_times.append(time)
-        if len(self._other_times) <= OTHER_RUNS:
+    def took_on_gpu(self, time: float) -> bool:
+        """Record the milliseconds of a run on the GPU. Returns whether another run is needed; if not, the trial has
+        settled."""
+        self._gpu_times.append(time)
+        if len(self._gpu_times) <= GPU_RUNS:
             return True
-        least = min(self._other_times[1:])
-        self._found.append(f"{milliseconds(least)} on {self.others[self.measured]}")
-        if least < GAIN * self.best and (self.winner < 0 or least < self._least):
-            self.winner = self.measured
-            self._least = least
-        self._next()
+        self.least = min(self._gpu_times[1:])
+        times = f"{milliseconds(self.best)} on WebAssembly, {milliseconds(self.least)} on {self.other}"
+        self.settle(self.least < GAIN * self.best, f"auto: a run takes {times}")
         return False
 
     def unused(self) -> None:
-        """The compiler placed no kernel of the run on the other that is measured."""
-        self._failed.append(f"no kernel is worth the way to {self.others[self.measured]}")
-        self._next()
+        """The compiler placed no kernel of the run on the GPU."""
+        self.settle(False, f"auto: no kernel is worth the way to {self.other}")
 
     def failed(self, reason: str) -> None:
-        """The other could not be measured; or the session could not move to the one that has won."""
-        if self.state == SETTLED:
-            self._settle(f"{self.others[self.winner]} failed: {reason}")
-            self.winner = -1
-            return
-        self._failed.append(f"{self.others[self.measured]} failed: {reason}")
-        self._next()
+        """The GPU could not be measured."""
+        self.settle(False, f"auto: {self.other} failed: {reason}")
 
-    def _next(self) -> None:
-        """Measure the next one, or settle."""
-        self._other_times = []
-        self.measured += 1
-        if self.measured < len(self.others):
-            return
-        times = [f"a run takes {milliseconds(self.best)} on WebAssembly, {', '.join(self._found)}"]
-        self._settle("; ".join([*(times if len(self._found) > 0 else []), *self._failed]))
-
-    def _settle(self, why: str) -> None:
+    def settle(self, on_gpu: bool, why: str) -> None:
         self.state = SETTLED
-        self.why = f"auto: {why}"
+        self.on_gpu = on_gpu
+        self.why = why
         self._long = 0
+        self._gpu_times = []
 
 
 def milliseconds(time: float) -> str:

@@ -2,18 +2,18 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { GPU, ProviderTrial, SETTLED, TIMING, WANTED } from '../../web/runtime/provider_trial.js';
+import { ProviderTrial, SETTLED, TIMING, WANTED } from '../../web/runtime/provider_trial.js';
 import { GpuTrial } from '../../web/worker/models/gpu_trial.js';
 
 const [FEEDS, OTHERS] = [4, 400].map((n) => ({ x: { type: 'float32', dims: [1, n], data: new Float32Array(n) } }));
 const took = (trial, ...times) => times.forEach((time) => trial.took(10, time));
 
 test('short runs need no GPU, until they are long', () => {
-  const trial = new ProviderTrial(0, [GPU]);
+  const trial = new ProviderTrial(0);
   took(trial, 9, 1.5, 1.4);
   assert.equal(trial.state, TIMING);
   took(trial, 1.6);
-  assert.deepEqual([trial.state, trial.winner, trial.why], [SETTLED, -1, 'auto: a run takes 1.4 ms on WebAssembly, too little for a GPU']);
+  assert.deepEqual([trial.state, trial.onGpu, trial.why], [SETTLED, false, 'auto: a run takes 1.4 ms on WebAssembly, too little for a GPU']);
   took(trial, 20, 20, 3, 20, 20, 20);
   assert.equal(trial.state, SETTLED, 'some runs were disturbed');
   took(trial, 20, 20, 20, 20);
@@ -21,7 +21,7 @@ test('short runs need no GPU, until they are long', () => {
 });
 
 test('runs of other sizes do not count together', () => {
-  const trial = new ProviderTrial(0, [GPU]);
+  const trial = new ProviderTrial(0);
   for (const [elements, time] of [[10, 20], [10, 20], [100, 200], [10, 20], [10, 20], [10, 20]]) trial.took(elements, time);
   assert.equal(trial.state, TIMING);
   trial.took(11, 22);
@@ -30,31 +30,15 @@ test('runs of other sizes do not count together', () => {
 
 for (const [time, wins] of [[17, true], [19, false], [30, false]]) {
   test(`20 ms on WebAssembly, ${time} ms on the GPU`, () => {
-    const trial = new ProviderTrial(0, [GPU]);
+    const trial = new ProviderTrial(0);
     took(trial, 20, 20, 20, 20);
-    assert.deepEqual([99, time + 5, time, time + 1].map((each) => trial.tookElsewhere(each)), [true, true, true, false], 'the first run does not count');
-    assert.deepEqual([trial.state, trial.winner, trial.why], [SETTLED, wins ? 0 : -1, `auto: a run takes 20.0 ms on WebAssembly, ${time}.0 ms on the GPU`]);
+    assert.deepEqual([99, time + 5, time, time + 1].map((each) => trial.tookOnGpu(each)), [true, true, true, false], 'the first run does not count');
+    assert.deepEqual([trial.state, trial.onGpu, trial.why], [SETTLED, wins, `auto: a run takes 20.0 ms on WebAssembly, ${time}.0 ms on the GPU`]);
   });
 }
 
-test('several are measured one after another, also if runs are short', () => {
-  const trial = new ProviderTrial(0, ['blas', GPU, 'broken', 'idle']);
-  took(trial, 1, 1, 1, 1);
-  assert.equal(trial.state, WANTED);
-  for (const time of [0.5, 0.8]) {
-    assert.deepEqual([9, time, time, time].map((each) => trial.tookElsewhere(each)), [true, true, true, false]);
-    assert.equal(trial.state, WANTED);
-  }
-  trial.failed('no driver');
-  trial.unused();
-  const why = 'auto: a run takes 1.0 ms on WebAssembly, 0.5 ms on blas, 0.8 ms on the GPU; broken failed: no driver; no kernel is worth the way to idle';
-  assert.deepEqual([trial.state, trial.winner, trial.why], [SETTLED, 0, why]);
-  trial.failed('no memory');
-  assert.deepEqual([trial.state, trial.winner, trial.why], [SETTLED, -1, 'auto: blas failed: no memory']);
-});
-
 test('a choice of an earlier visit is kept while runs are as long', () => {
-  const trial = new ProviderTrial(20, [GPU]);
+  const trial = new ProviderTrial(20);
   took(trial, 60, 60, 60, 60, 60, 60);
   assert.equal(trial.state, SETTLED);
   took(trial, 90, 90, 90, 90);
@@ -78,7 +62,7 @@ function gpuModel(milliseconds, error = null, place = 'gpu') {
 async function trialOf(model, end = false) {
   const [running, kept, adopted] = [{ host: { gpu: null } }, [], []];
   const ended = Promise.withResolvers ? Promise.withResolvers() : (() => { let resolve; return { promise: new Promise((r) => { resolve = r; }), resolve }; })();
-  const trial = new GpuTrial(0, async (from) => { assert.equal(from, running); return model; }, (choice) => { kept.push(choice.winner >= 0); ended.resolve(); });
+  const trial = new GpuTrial(0, async (from) => { assert.equal(from, running); return model; }, (choice) => { kept.push(choice.onGpu); ended.resolve(); });
   trial.adopt = async (winner) => { adopted.push(winner); };
   const held = { x: { ...FEEDS.x, held: 7 } };
   for (let n = 0; n < 3; n++) trial.took(running, FEEDS, ['y'], 40);

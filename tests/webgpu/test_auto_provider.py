@@ -94,7 +94,7 @@ def test_a_session_that_cannot_move_stays(monkeypatch: pytest.MonkeyPatch) -> No
     trial = session._native._trial
     assert trial is not None
     with pytest.raises(errors.OutOfMemory):
-        session._native._move(trial, ["webgpu", "wasm"])
+        session._native._move(trial, "the GPU")
     session.explain()  # there is a Program before the next run
     assert opened[0].host.buffers == []
     run(session)

@@ -33,7 +33,7 @@ def run_part(executor: Any, step: types.HostStep, state: State, key: str) -> Sta
 
 
 def _bind(executor: Any, step: types.HostStep, state: State, key: str) -> BoundJob:
-    plan, view = executor.plan, executor.values.view
+    plan = executor.plan
 
     def allocate(change: Change) -> None:
         for value in step["outputs"]:
@@ -41,10 +41,12 @@ def _bind(executor: Any, step: types.HostStep, state: State, key: str) -> BoundJ
 
     made = plan.advance(state, key, allocate)
     after = plan.advance(made, f"{key}:free", lambda change: change.drop(step["free"]))
-    buffers = executor.header["buffers"]
-    inputs, outputs = (
-        [None if "host" in buffers[v["buffer"]] else view(v, made) for v in step[side]] for side in ("inputs", "outputs")
-    )  # None: a value in the provider's own memory
+    inputs, outputs = ([_array(executor, v, made) for v in step[side]] for side in ("inputs", "outputs"))
     job = executor.host_call.bind(step["id"], inputs, outputs, state.env, executor.own_memory)
     bound = state.next[key].prepared = BoundJob(executor.host.memory, job, after)
     return bound
+
+
+def _array(executor: Any, value: Any, state: State) -> Any:
+    """A view of the tensor; None if it is in the provider's own memory."""
+    return None if "host" in executor.header["buffers"][value["buffer"]] else executor.values.view(value, state)

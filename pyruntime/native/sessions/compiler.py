@@ -19,12 +19,21 @@ from pyruntime.onnx.graph import Graph, Value
 from pyruntime.onnx.weight_values import elements
 from pyruntime.options import PRESETS, SessionOptions
 from pyruntime.placement.open_providers import OpenProviders
-from pyruntime.placement.provider_list import allows_software, effective, in_auto, is_auto, known, open_providers, target
+from pyruntime.placement.provider_list import (
+    allows_software,
+    effective,
+    in_auto,
+    is_auto,
+    known,
+    open_providers,
+    target,
+)
 from pyruntime.placement.target import Target
 from pyruntime.providers import BASE, ENGINES
-from pyruntime.runtime.provider_trial import GPU
 from pyruntime.session.model_source import weight_sources
 from pyruntime.session.specialisation import Requirements
+
+RIVAL = "the GPU"  # its name among the candidates of a trial
 
 
 class Compiler:
@@ -70,7 +79,7 @@ class Compiler:
             base = self.timed.index(BASE)
             added = [n for n in others if n in self.added]
             self.candidates = {n: [*self.timed[:base], n, *self.timed[base:]] for n in added}
-            self.candidates |= {GPU: names} if "webgpu" in names else {}
+            self.candidates |= {RIVAL: names} if "webgpu" in names else {}
         self.set_providers(self.timed if measures else names)
 
     def set_providers(self, providers: Sequence[str]) -> None:

@@ -23,7 +23,6 @@ from pyruntime.native.sessions.adapters import NativeAdapters, adapters_of_progr
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.exporting import export
 from pyruntime.native.sessions.feeds import Feeds, stored
-from pyruntime.native.sessions.session_trial import SessionTrial
 from pyruntime.native.sessions.maps import Maps
 from pyruntime.native.sessions.prepare import zeros
 from pyruntime.native.sessions.process_stats import free_when_collected
@@ -31,6 +30,7 @@ from pyruntime.native.sessions.program_file import Exported, is_program
 from pyruntime.native.sessions.programs import ExportedProgram, Programs
 from pyruntime.native.sessions.recovery import Recovery
 from pyruntime.native.sessions.run_queue import RunQueue
+from pyruntime.native.sessions.session_trial import SessionTrial
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.options import NATIVE, SessionOptions, check_options, own
@@ -421,14 +421,14 @@ class Session:
         """A trial for the provider "auto", if there is anything to compare with."""
         return SessionTrial(self.programs, weakref.WeakMethod(self._move)) if self.compiler.candidates else None
 
-    def _move(self, trial: SessionTrial, providers: Sequence[str]) -> None:
-        """Compile again for these providers, which have won this trial."""
+    def _move(self, trial: SessionTrial, winner: str) -> None:
+        """Compile again for the candidate that has won this trial."""
 
         def work() -> None:
             if self._trial is not trial or self.state is SessionState.RELEASED:
                 return
             before = self.compiler.providers
-            self.compiler.set_providers(providers)
+            self.compiler.set_providers(self.compiler.candidates[winner])
             self.programs.restart()
             try:
                 self._recovery.run(self.programs.prepare)

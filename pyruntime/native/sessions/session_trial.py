@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from pyruntime.native.execution.executor import Executor, gpu_calls
-from pyruntime.native.sessions.compiler import Compiler
+from pyruntime.native.sessions.compiler import RIVAL, Compiler
 from pyruntime.native.sessions.feeds import IN_ENGINE, stored
 from pyruntime.native.sessions.program_cache import choice_key, read_choice, write_choice
 from pyruntime.native.sessions.programs import Programs
-from pyruntime.runtime.provider_trial import GPU, WANTED, ProviderTrial
+from pyruntime.runtime.provider_trial import WANTED, ProviderTrial
 from pyruntime.session.states import StateMachine
 
 VALID = 30 * 24 * 3600  # seconds: then it is measured again, because drivers change, and it may have been disturbed
@@ -37,16 +37,18 @@ class SessionTrial:
         self._lock = threading.Lock()  # runs may be concurrent
         compiler = programs.compiler
         candidates = compiler.candidates
-        adapter = _adapter(compiler) if GPU in candidates else ""
+        adapter = _adapter(compiler) if RIVAL in candidates else ""
         about = (adapter, compiler.threads, list(candidates))
         self._name = choice_key(compiler.options, programs.graph, about)
         kept = read_choice(self._name, VALID)
-        winner = candidates.get(kept["winner"]) if kept else None
-        self._trial = ProviderTrial(kept["best"] if kept and not winner else 0.0, list(candidates))
+        winner = kept["winner"] if kept and kept["winner"] in candidates else ""
+        self._trial = ProviderTrial(kept["best"] if kept and not winner else 0.0)
+        if list(candidates) != [RIVAL]:
+            self._trial.floor = 0.0
         if kept:
             self._trial.why = f"{kept['why']}, in an earlier session"
         if winner:
-            compiler.set_providers(winner)
+            compiler.set_providers(candidates[winner])
         compiler.why_not_gpu = self._trial.why
 
     def took(self, feeds: Mapping[str, Any], names: Sequence[str], seconds: float) -> None:
@@ -65,43 +67,47 @@ class SessionTrial:
                 self._thread.start()
 
     def _measure(self, feeds: Mapping[str, Any], names: Sequence[str]) -> None:
-        trial, candidates = self._trial, list(self._programs.compiler.candidates.values())
+        winner = ""
         try:
-            for providers in candidates:
-                try:
-                    self._time(providers, feeds, names)
-                except Exception as e:  # of any driver: the session runs without it
-                    trial.failed(str(e))
+            rivals = [self._rival(name, feeds, names) for name in self._programs.compiler.candidates]
+            faster = [rival for rival in rivals if rival.on_gpu]
+            why = "; ".join(rival.why.removeprefix("auto: ") for rival in rivals)
+            self._trial.settle(bool(faster), f"auto: {why}")
             adopt = self._adopt()
-            if trial.winner >= 0 and adopt is not None:
-                try:
-                    adopt(self, candidates[trial.winner])
-                except Exception as e:
-                    trial.failed(str(e))
+            if faster and adopt is not None:
+                winner = min(faster, key=lambda rival: rival.least).other
+                adopt(self, winner)
+        except Exception as e:  # it cannot move there
+            self._trial.settle(False, f"auto: {winner} failed: {e}")
+            winner = ""
         finally:
             self._thread = None
-        self._keep()
+        self._keep(winner)
 
-    def _time(self, providers: Sequence[str], feeds: Mapping[str, Any], names: Sequence[str]) -> None:
-        """Run on these providers as often as the trial needs. The memory of these runs is free afterwards."""
+    def _rival(self, name: str, feeds: Mapping[str, Any], names: Sequence[str]) -> ProviderTrial:
+        """The trial of one candidate. The memory of its runs is free afterwards."""
+        rival = ProviderTrial(self._trial.best)
+        rival.other = name
         compiler = copy(self._programs.compiler)
-        compiler.set_providers(providers)
+        compiler.set_providers(compiler.candidates[name])
         twin = Programs(self._programs.graph, compiler, StateMachine(lambda: False))
         try:
             with _at_work:
                 executor = twin.program(feeds)
             if not gpu_calls(executor.header) and not executor.providers:
-                self._trial.unused()
-                return
-            while self._trial.took_elsewhere(1000 * _seconds(executor, feeds, names)):
+                rival.unused()
+                return rival
+            while rival.took_on_gpu(1000 * _seconds(executor, feeds, names)):
                 pass
+        except Exception as e:  # of any driver: the session runs without it
+            rival.failed(str(e))
         finally:
             twin.forget_others([])
+        return rival
 
-    def _keep(self) -> None:
+    def _keep(self, winner: str = "") -> None:
         trial = self._trial
         self._programs.compiler.why_not_gpu = trial.why
-        winner = trial.others[trial.winner] if trial.winner >= 0 else ""
         write_choice(self._name, {"winner": winner, "best": trial.best, "why": trial.why})
 
 

@@ -3,7 +3,7 @@
 
 import { mapTensors } from '../../common/records.js';
 import { residentId } from '../../run/resident_outputs.js';
-import { GPU, ProviderTrial, WANTED } from '../../runtime/provider_trial.js';
+import { ProviderTrial, WANTED } from '../../runtime/provider_trial.js';
 import { lastRun } from '../files/model_file.js';
 
 /** @import { WireValue } from '../../common/protocol.js' */
@@ -20,7 +20,7 @@ export class GpuTrial {
    * @param {(trial: ProviderTrial) => void} keep stores the choice for later visits
    */
   constructor(reference, open, keep) {
-    this.trial = new ProviderTrial(reference, [GPU]);
+    this.trial = new ProviderTrial(reference);
     this.open = open;
     this.keep = keep;
     this.isMeasuring = false;
@@ -60,7 +60,7 @@ export class GpuTrial {
       if (this.hasEnded) return;
       model = await this.open(running);
       await this.time(model, feeds, names);
-      if (this.trial.winner >= 0 && !this.hasEnded) {
+      if (this.trial.onGpu && !this.hasEnded) {
         const winner = model;
         model = null;
         await this.adopt(winner);
@@ -82,7 +82,7 @@ export class GpuTrial {
       await model.run(feeds, fetches, null);
       if (!model.host.gpu) throw new Error(model.moved[0]?.reason || 'it was lost');
       if (!model.latest.header.blocks.some(({ steps }) => steps.some(({ op }) => op === 'gpu'))) return this.trial.unused();
-      isWanted = this.trial.tookElsewhere(performance.now() - start);
+      isWanted = this.trial.tookOnGpu(performance.now() - start);
     }
   }
 

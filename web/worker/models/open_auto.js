@@ -35,8 +35,7 @@ export async function openOnFasterProvider(source) {
     return /** @type {Model} */ (opened.model);
   };
   const onWasm = choice && !choice.onGpu ? choice : null;
-  const trial = new GpuTrial(onWasm?.best ?? 0, openOnGpu, ({ winner, best, why: chosen }) => (
-    storeChoice(source, adapter, { onGpu: winner >= 0, best, why: chosen })));
+  const trial = new GpuTrial(onWasm?.best ?? 0, openOnGpu, (result) => storeChoice(source, adapter, result));
   if (onWasm) trial.trial.why = why;
   return { ...await open({ ...source, host: { ...host, trial } }), trial };
 }
