@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import parser
+from onnx import helper, numpy_helper, parser
 
 from pyruntime import InferenceSession, InvalidInput, OrtValue
 from pyruntime.api import names
+from pyruntime.native.gpu.device import warn_once
 
 PEERS = [pytest.param(SimpleNamespace(**names.NAMES), id="ours"), pytest.param(onnxruntime, id="theirs")]
 DENSE = np.array([[0, 2, 0], [0, 0, 0], [-1, 0, 5]], np.float32)
@@ -59,11 +60,26 @@ def test_sparse_feeds_become_dense() -> None:
     session = InferenceSession(parser.parse_model(text).SerializeToString())
     sparse = names.NAMES["SparseTensor"]
     made = sparse.sparse_coo_from_numpy([3, 3], DENSE[DENSE != 0], PLACES)
-    np.testing.assert_array_equal(session.run(None, {"a": made})[0], -DENSE)
+    warn_once.cache_clear()
+    with pytest.warns(RuntimeWarning, match='input "a" is sparse and becomes dense') as told:
+        for _ in range(2):
+            np.testing.assert_array_equal(session.run(None, {"a": made})[0], -DENSE)
+    assert len(told) == 1
     words = sparse.sparse_coo_from_numpy([2, 2], np.array(["b"], object), np.array([3]))
     assert words.toarray().tolist() == [["", ""], ["", "b"]]
     empty = sparse.sparse_coo_from_numpy([3, 3], np.zeros(0, np.float32), np.zeros(0, np.int64))
     np.testing.assert_array_equal(session.run(None, {"a": empty})[0], np.zeros((3, 3)))
+
+
+def test_sparse_initializers_become_dense(caplog: pytest.LogCaptureFixture) -> None:
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[3, 3] a) => (float[3, 3] y) { y = Mul(a, w) }'
+    )
+    values = numpy_helper.from_array(DENSE[DENSE != 0], "w")
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, numpy_helper.from_array(PLACES), [3, 3]))
+    session = InferenceSession(model.SerializeToString())
+    assert 'initializer "w" is sparse and becomes dense: it takes 36 bytes' in caplog.text
+    np.testing.assert_array_equal(session.run(None, {"a": DENSE})[0], DENSE * DENSE)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from pyruntime.ir.kernel import Block, Host
 from pyruntime.ir.shape import decided_by_feeds
 from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Graph, Value, Weight
+from pyruntime.onnx.parse_tensors import remarks_on_sparse
 from pyruntime.options import SessionOptions
 from pyruntime.passes.cleanup.graph_pruning import prune
 from pyruntime.placement.target import Target
@@ -34,7 +35,7 @@ class Compiled:
     symbols: the Program's symbols by name
     init, main: the kernels that run once, and in each run
     outputs: the graph's outputs with inferred shapes
-    remarks: warnings about declared shapes that contradict the inferred ones
+    remarks: warnings about declared shapes that contradict the inferred ones, and about sparse initializers
     timings: milliseconds of each phase
     """
 
@@ -83,6 +84,7 @@ def compile_graph(
     with our_fault("tracing the graph"):
         main = trace_graph(prune(graph), specs, elements, constants or {}, budget, target.takes_node)
     outputs, remarks = made_outputs(graph, main)
+    remarks += remarks_on_sparse(graph)
     watch.lap("trace")
     report = NodeReport(graph, main)
     work = Work(

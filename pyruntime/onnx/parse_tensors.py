@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from pyruntime.errors import InvalidModel, OutOfMemory
 from pyruntime.ir.dtype import BOOL, BY_CODE, C64, C128, F32, F64, I64, STRING, U32, U64, DType
-from pyruntime.onnx.graph import Weight
+from pyruntime.onnx.graph import Graph, Weight
 from pyruntime.onnx.protobuf import LENGTH, Fields, Wire, signed, tags
 from pyruntime.onnx.sources import External, MemorySource
 from pyruntime.onnx.weight_values import elements, pack, unpack
@@ -169,6 +169,12 @@ def densified(values: Weight, indices: Weight, shape: tuple[int, ...], what: str
         return Weight(values.name, STRING, shape, strings=tuple(strings))
     source = _Dense(values, places, count)
     return Weight(values.name, values.dtype, shape, source, 0, source.size)
+
+
+def remarks_on_sparse(graph: Graph) -> list[str]:
+    """A sentence for each initializer that was sparse."""
+    dense = [w for w in graph.weights.values() if isinstance(w.source, _Dense)]
+    return [f'initializer "{w.name}" is sparse and becomes dense: it takes {w.size} bytes' for w in dense]
 
 
 def _places(values: Weight, indices: Weight, shape: tuple[int, ...], what: str) -> list[int]:

@@ -14,6 +14,7 @@ from pyruntime.frontend.trace_graph import TensorSpec
 from pyruntime.ir import dtype as dt
 from pyruntime.ir.dtype import DType
 from pyruntime.native.execution.resident_outputs import ResidentTensor
+from pyruntime.native.gpu.device import warn_once
 from pyruntime.native.gpu.tensor import GpuTensor
 from pyruntime.native.memory.arrays import dtype_of, from_storage, to_python, to_storage
 from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, Type
@@ -114,6 +115,7 @@ def _array(name: str, x: Any, t: Type | None) -> np.ndarray:
     """Python numbers (or anything like an array) as an array. Numbers get the input's type if it can represent them."""
     try:
         if hasattr(x, "toarray"):  # a sparse one, of SciPy or `SparseTensor`
+            warn_once(f'input "{name}" is sparse and becomes dense')
             return np.asarray(x.toarray())
         array = np.asarray(x)
         declared = np.dtype(t.dtype.name) if isinstance(t, TensorType) and t.dtype in _PLAIN else array.dtype
