@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
-from onnx import external_data_helper, helper, numpy_helper
+from onnx import external_data_helper, helper, numpy_helper, parser
 
 from e2e.conftest import Tab
 from kit import gguf_models
@@ -274,3 +274,18 @@ def test_a_default_of_an_input_is_overridden_by_what_is_fed(page: Tab) -> None:
 def test_free_dimensions_that_no_input_has_are_warned_of(page: Tab) -> None:
     page.run("await ort.InferenceSession.create('/models/affine.onnx', { freeDimensionOverrides: { nowhere: 2 } })")
     assert page.warnings == ['pyruntime: no input has the free dimension "nowhere" (named dimensions: batch)']
+
+
+def test_a_note_says_that_a_sparse_initializer_becomes_dense(page: Tab) -> None:
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2, 2] x) => (float[2, 2] y) { y = Mul (x, w) }'
+    )
+    values, places = (numpy_helper.from_array(np.array([3], t), "w") for t in (np.float32, np.int64))
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [2, 2]))
+    script = """
+      const session = await ort.InferenceSession.create(new Uint8Array(arg));
+      const { y } = await session.run({ x: new ort.Tensor('float32', Float32Array.of(1, 2, 3, 4), [2, 2]) });
+      return Array.from(y.data);
+    """
+    assert page.run(script, list(model.SerializeToString())) == [0, 0, 0, 12]
+    assert [w for w in page.warnings if 'initializer "w" is sparse and becomes dense: it takes 16 bytes' in w]
