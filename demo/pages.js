@@ -10,6 +10,12 @@
 /** @type {Page[]} */
 export const PAGES = [
   {
+    path: 'chat/', name: 'Chat', title: 'Chat in this page', script: 'chat.js', styles: ['chat.css'],
+    imports: { 'pyruntime/extras': 'dist/extras.mjs' },
+    about: 'An assistant of 135 million weights answers in this page, also without a network.',
+    code: ['chat/assistant.js', 'chat/chat.js', 'chat/conversation.js', 'chat/keep.js', 'chat/programs.js'],
+  },
+  {
     path: 'playground/', name: 'Playground', title: 'Write an operator in Python', script: 'playground.js', styles: ['playground.css'],
     about: 'Write an ONNX operator in Python and watch the WebAssembly and the WGSL that it becomes.',
     code: ['playground/playground.js', 'playground/compile.py', 'playground/values.js'],

