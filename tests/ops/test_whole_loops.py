@@ -160,7 +160,8 @@ def test_on_the_gpu(name: str) -> None:
 
 TYPES = {  # element type, body
     "double": "k = Mul (h, u)  s = ReduceSum <keepdims = 1> (k, one)  g = Tanh (s)  v = Add (g, u)  o = Mul (v, h)",
-    "float16": "k = Mul (h, u)  s = ReduceSum <keepdims = 1> (k, one)  g = Tanh (s)  v = Add (g, u)  o = Mul (v, h)",
+    "float16": """k = Mul (h, u)  t = Transpose <perm = [1, 0]> (k)  e = Neg (u)  p = MatMul (e, t)
+        s = ReduceSum <keepdims = 1> (p, one)  g = Tanh (s)  v = Add (g, u)  o = Mul (v, h)""",
     "int64": "k = Mul (h, u)  s = ReduceSum <keepdims = 1> (k, one)  v = Sub (u, s)  o = Add (v, h)",
     "int32": "k = Mul (h, u)  m = ReduceMax <keepdims = 1> (k, one)  v = Sub (u, m)  o = Add (v, h)",
     "bool": "k = Xor (h, u)  v = Not (k)  o = And (h, v)",

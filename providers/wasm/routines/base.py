@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pyruntime.codegen.addressing import split
 from pyruntime.codegen.block_epilogue import Groups, lower_epilogue, mergeable
@@ -13,8 +13,8 @@ from pyruntime.codegen.loop_ir import Param
 from pyruntime.codegen.provider import Invocation, Routine
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I8, I16, I32, U8, U16, DType
-from pyruntime.ir.expr import Expr, cast, index, substitute
-from pyruntime.ir.kernel import Call, Kernel, Leaf, Map, Tensor
+from pyruntime.ir.expr import Expr, cast, index, rewrite, substitute
+from pyruntime.ir.kernel import Call, Kernel, Leaf, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim, Shape
 
 from ..printer.assembler import Function
@@ -22,6 +22,9 @@ from ..printer.loops import print_epilogue
 from ..schedules.arguments import ArgumentBlock
 from ..schedules.arithmetic import Arithmetic
 from ..schedules.register_tile import Epilogue
+
+
+AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 
 
 class WasmRoutine(Routine):
@@ -155,7 +158,7 @@ def widened(call: Call, operands: tuple[int, ...] = (0, 1)) -> tuple[list[Kernel
     """Maps that convert half floats among the operands to float32, and the call with these operands. The operand of a
     transpose is converted, in memory order, and then read through strides."""
     made: list[Kernel] = []
-    args = list(call.args)
+    args, wider = list(call.args), dict[int, Tensor]()
     for operand in operands:
         t = args[operand]
         if t is None or t.dtype not in HALVES:
@@ -165,14 +168,23 @@ def widened(call: Call, operands: tuple[int, ...] = (0, 1)) -> tuple[list[Kernel
         made.append(wide)
         if source is not t:
             made.append(made_map(t.shape, wide.out.at(*t.kernel.expr.args), call.node))  # type: ignore[attr-defined]
-        args[operand] = made[-1].out
-    return made, changed(call, args=tuple(args)) if made else call
+        args[operand] = wider[t.uid] = made[-1].out
+    if not made:
+        return made, call
+
+    def visit(e: Expr) -> Expr | None:
+        return wider[e.value.uid].at(*e.args) if e.op == "at" and e.value.uid in wider else None
+
+    call = changed(call, args=tuple(args))
+    if isinstance(call.meaning, (Map, Reduce)):
+        call.meaning = changed(call.meaning, expr=rewrite(call.meaning.expr, visit))
+    return made, call
 
 
-def changed(call: Call, **fields: Any) -> Call:
-    """Return the call with other fields; it computes the same output."""
-    other = replace(call, **fields)
-    other.outputs, other.node = call.outputs, call.node
+def changed(kernel: AnyKernel, **fields: Any) -> AnyKernel:
+    """Return the kernel with other fields; it computes the same output."""
+    other = replace(kernel, **fields)
+    other.outputs, other.node = kernel.outputs, kernel.node
     return other
 
 
