@@ -1,4 +1,4 @@
-"""The body of a loop as maps and reductions, in the form that a procedure of all steps needs."""
+"""The body of a loop as maps, reductions and procedures, in the form that a procedure of all steps needs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from functools import partial
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import C64, C128, I32, STRING
 from pyruntime.ir.expr import Expr, affine, cast, const, dim, index, rem, rewrite, select, substitute, walk
-from pyruntime.ir.kernel import Alias, Call, If, Kernel, Leaf, Loop, Map, Reduce, Tensor
+from pyruntime.ir.kernel import Alias, Call, If, Kernel, Leaf, Loop, Loops, Map, Reduce, Tensor, updates_state
+from pyruntime.ir.statements import expressions_of
 from pyruntime.passes.loads import in_base
+from pyruntime.passes.loops.procedures import changed, with_own_bases, work
 
-Member = Map | Reduce
+Dense = Map | Reduce  # with an expression for each element
+Member = Dense | Loops
 
 MOST_MEMBERS = 96  # a function of more kernels would compile slowly
 # A product of at least ROWS rows with a matrix of ROWS_WEIGHTS elements, or of fewer rows with WEIGHTS elements, is
@@ -42,11 +45,15 @@ class Body:
             raise StepByStep(f"its body has {len(self.members)} kernels, more than {MOST_MEMBERS}")
 
 
-def body_of(loop: Loop) -> Body:
-    """Errors: StepByStep if a kernel cannot be part of a procedure."""
+def body_of(loop: Loop, most_work: float) -> Body:
+    """most_work: iterations of a procedure in the body, which runs without threads. Errors: StepByStep if a kernel
+    cannot be part of a procedure."""
     block = loop.body
     outputs = block.outputs[1:] if loop.is_counted else block.outputs
     members, aliases = _members(block.kernels, outputs)
+    for m in members:
+        if isinstance(m, Loops) and (updates_state(m) or work(m) > most_work):
+            raise StepByStep(f'its body has the procedure "{m.name}", which threads run faster')
     results: list[Tensor] = []
     for t in outputs:
         if t.uid in aliases or any(t is other for other in results):  # each result needs memory of its own
@@ -54,7 +61,7 @@ def body_of(loop: Loop) -> Body:
             members.append(copy.making(t.shape, t.dtype))
             t = copy.out
         results.append(t)
-    for t in [t for m in members for t in (m.out, *m.inputs)]:
+    for t in [t for m in members for t in (*m.outputs, *m.inputs)]:
         if t.dtype in (STRING, C64, C128):
             raise StepByStep(f"its body computes with {t.dtype} tensors")
     varying = {t.uid for t in block.inputs[2:]}
@@ -63,7 +70,7 @@ def body_of(loop: Loop) -> Body:
 
 
 def _members(kernels: Sequence[Kernel], outputs: Sequence[Tensor]) -> tuple[list[Member], set[int]]:
-    """The maps and reductions that the outputs need, and the uids of tensors that are reshapes or views."""
+    """The members that the outputs need, and the uids of tensors that are reshapes or views."""
     flat = _flat(kernels)
     aliases = {k.out.uid for k in flat if isinstance(k, Alias)}
     needed = {t.uid for t in outputs}
@@ -78,9 +85,13 @@ def _members(kernels: Sequence[Kernel], outputs: Sequence[Tensor]) -> tuple[list
             for n, view in kernel.strided.items():
                 aliases |= _between(view.tensor, kernel.operand(n))
             kernel = kernel.definition()
-        if isinstance(kernel, (Map, Reduce)):
-            kernel = _rebuilt(kernel, partial(_unaliased, aliases=aliases))
-            members.append(kernel)
+        if isinstance(kernel, (Map, Reduce, Loops)):
+            copies: list[Map] = []
+            if isinstance(kernel, Loops):
+                kernel, copies = with_own_bases(kernel, aliases)
+            made = [_rebuilt(m, partial(_unaliased, aliases=aliases)) for m in (kernel, *copies)]
+            members += made
+            needed.update(t.uid for m in made for t in m.inputs)
         elif not isinstance(kernel, (Alias, Leaf)):
             raise StepByStep(f"its body has a {type(kernel).__name__} kernel")
         needed.update(t.uid for t in kernel.inputs)
@@ -173,16 +184,23 @@ def _between(t: Tensor, base: Tensor) -> set[int]:
 
 
 def expressions(m: Member) -> list[Expr]:
-    return [m.expr] if isinstance(m, Map) or m.epilogue is None else [m.expr, m.epilogue]
+    return expressions_of(m)
 
 
-def extents(m: Member) -> tuple[sh.AnyDim, ...]:
+def work_of(m: Member) -> float:
+    """The estimated number of iterations of its loops."""
+    return work(m) if isinstance(m, Loops) else float(sh.estimate(sh.size(extents(m))))
+
+
+def extents(m: Dense) -> tuple[sh.AnyDim, ...]:
     """Those of its result's axes, then those of its reduction axes."""
     return (*m.out.shape, *(m.extents if isinstance(m, Reduce) else ()))
 
 
 def _rebuilt(m: Member, change: Callable[[Expr], Expr]) -> Member:
     """The member with other expressions, for the same result."""
+    if isinstance(m, Loops):
+        return changed(m, change)
     if isinstance(m, Map):
         made: Member = Map(change(m.expr))
     else:
@@ -239,7 +257,7 @@ def _without_cheap(members: list[Member], carried: set[int], results: set[int]) 
             inlined[m.out.uid] = m.expr
             if m.out.uid not in results:
                 continue
-        varying.add(m.out.uid)
+        varying.update(t.uid for t in m.outputs)
         out.append(m)
     return out
 

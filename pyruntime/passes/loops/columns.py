@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, walk
-from pyruntime.ir.kernel import Tensor
-from pyruntime.passes.loops.bodies import Member, expressions, extents
+from pyruntime.ir.kernel import Loops, Tensor
+from pyruntime.passes.loops.bodies import Member, expressions, extents, work_of
 
 Axis = tuple[int, int]  # uid of a tensor, number of its axis; reduction axes follow those of the result
 Class = Axis  # the representative of a class
@@ -59,9 +58,14 @@ class Columns:
             for x in walk(e):
                 if x.op == "at" and x.value.uid in self._ranks:
                     self._load(m, x)
-        self._ranks[m.out.uid] = m.out.rank
+        for t in m.outputs:
+            self._ranks[t.uid] = t.rank
+        if isinstance(m, Loops):  # its statements make all elements
+            self._mixed.update((t.uid, a) for t in (*m.inputs, *m.outputs) for a in range(t.rank) if t.shape[a] != 1)
 
     def _load(self, m: Member, load: Expr) -> None:
+        if isinstance(m, Loops):
+            return
         source, out, all_extents = load.value, m.out, extents(m)
         for axis, c in enumerate(load.args):
             if source.shape[axis] == 1:
@@ -96,7 +100,7 @@ class Columns:
     def _redundancy(self, columns: Sequence[Class], units: Callable[[Class], float]) -> float:
         once = total = 1.0
         for m in self._members:
-            work = float(sh.estimate(sh.size(extents(m))))
+            work = work_of(m)
             own = {self.of(m.out, a) for a in range(m.out.rank)}
             once += work
             for c in columns:

@@ -13,7 +13,7 @@ from pyruntime.ir.expr import Expr, binary, cast, const, dim, rewrite
 from pyruntime.ir.kernel import Accum, Map, Reduce, Tensor, Var
 from pyruntime.ir.reference import NEUTRAL
 from pyruntime.passes.loops.axes import Axis, depends, loads_lanes, over, stores_lanes
-from pyruntime.passes.loops.bodies import Member, expressions
+from pyruntime.passes.loops.bodies import Dense, expressions
 from pyruntime.passes.loops.nests import Key, Nest, is_extreme, phases
 from pyruntime.passes.loops.unit import Unit
 
@@ -89,7 +89,7 @@ class NestWriter:
         self.lane = k.new(I32)
         stack.enter_context(over(k, [Axis(self.lane, dim(LANES))], "vector"))
 
-    def _indices(self, m: Member, part: int) -> list[Expr]:
+    def _indices(self, m: Dense, part: int) -> list[Expr]:
         """The index of each axis of a member."""
         out: list[Expr] = []
         for key in self.nest.keys[m.out.uid]:
@@ -118,7 +118,7 @@ class NestWriter:
             todo = todo[len(same) :]
             self._phase(same)
 
-    def _phase(self, members: Sequence[Member]) -> None:
+    def _phase(self, members: Sequence[Dense]) -> None:
         """The inner loops that these members share."""
         k = self.k
         totals: dict[tuple[int, int], Var] = {}
@@ -143,19 +143,19 @@ class NestWriter:
                 total = cast(totals[m.out.uid, part].get, m.expr.dtype)
                 self._set(m, part, self._finished(m, total, part))
 
-    def _value(self, m: Member, e: Expr, part: int) -> Expr:
+    def _value(self, m: Dense, e: Expr, part: int) -> Expr:
         return self.unit.expression(e, self._indices(m, part), lambda t: self._register(t, part))
 
     def _register(self, t: Tensor, part: int) -> Expr | None:
         return self.registers.get((t.uid, part), self.unit.registers.get(t.uid))
 
-    def _finished(self, m: Member, total: Expr, part: int) -> Expr:
+    def _finished(self, m: Dense, total: Expr, part: int) -> Expr:
         """The value of a map, or of a reduction after its epilogue."""
         if isinstance(m, Map) or m.epilogue is None:
             return total
         return rewrite(self._value(m, m.epilogue, part), lambda x: total if x.op == "arg" else None)
 
-    def _packed(self, m: Member, part: int) -> Expr:
+    def _packed(self, m: Dense, part: int) -> Expr:
         """The member's expression with loads of matrices from outside the loop in blocks of this nest's vectors."""
         keys, split = self.nest.keys[m.out.uid], self.split
         if split is None:
@@ -191,7 +191,7 @@ class NestWriter:
 
         return rewrite(value, visit)
 
-    def _set(self, m: Member, part: int, value: Expr) -> None:
+    def _set(self, m: Dense, part: int, value: Expr) -> None:
         """Put a value into a variable, and store it if it has a place."""
         unit = self.unit
         made = self.registers[m.out.uid, part] = self.k.let(cast(value, m.out.dtype))

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 from pyruntime.ir.dtype import BF16, F16, I32
 from pyruntime.ir.expr import Expr, walk
-from pyruntime.ir.kernel import Map, Reduce, Tensor
+from pyruntime.ir.kernel import Loops, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
-from pyruntime.passes.loops.bodies import Member, expressions, extents
+from pyruntime.passes.loops.bodies import Dense, Member, expressions, extents
 
 Key = Hashable  # a loop: the class of the axes that it runs over
 FEW = 2  # operations of a value that is computed again in another phase
@@ -31,10 +31,10 @@ class Nest:
 
     outer: list[Key]
     inner: list[Key] | None
-    members: list[Member] = field(default_factory=list)
+    members: list[Dense] = field(default_factory=list)
     keys: dict[int, list[Key | None]] = field(default_factory=dict)
 
-    def is_inside(self, m: Member) -> bool:
+    def is_inside(self, m: Dense) -> bool:
         inner = set(self.inner or ())
         return bool(inner) and (isinstance(m, Reduce) or not inner.isdisjoint(self.keys[m.out.uid]))
 
@@ -49,32 +49,38 @@ class Grouping:
     an index that the unit fixes; replaced: the carried value that a member overwrites, by uid of its result"""
 
     def __init__(
-        self, key: Callable[[Member, int], Key | None], is_fixed: Callable[[Key], bool], replaced: Mapping[int, Tensor],
+        self, key: Callable[[Dense, int], Key | None], is_fixed: Callable[[Key], bool], replaced: Mapping[int, Tensor],
     ) -> None:  # fmt: skip
         self.key, self.is_fixed, self.replaced = key, is_fixed, replaced
 
-    def nests(self, members: Sequence[Member]) -> list[Nest]:
-        out: list[Nest] = []
+    def nests(self, members: Sequence[Member]) -> list[Nest | Loops]:
+        """The nests, and the procedures between them."""
+        out: list[Nest | Loops] = []
         for m in members:
+            if isinstance(m, Loops):
+                out.append(m)
+                continue
             keys = self._keys(m)
-            if not (out and self._joins(out[-1], m, keys)):
+            nest = out[-1] if out else None
+            if not isinstance(nest, Nest) or not self._joins(nest, m, keys):
                 loops, sums = self._loops(m, keys)
-                out.append(Nest(loops, sums if isinstance(m, Reduce) else None))
-            out[-1].members.append(m)
-            out[-1].keys[m.out.uid] = keys
+                nest = Nest(loops, sums if isinstance(m, Reduce) else None)
+                out.append(nest)
+            nest.members.append(m)
+            nest.keys[m.out.uid] = keys
         return out
 
-    def _keys(self, m: Member) -> list[Key | None]:
+    def _keys(self, m: Dense) -> list[Key | None]:
         keys = [self.key(m, n) for n in range(len(extents(m)))]
         twice = {k for k in keys if k is not None and keys.count(k) > 1}  # such as h · hᵀ: the axes differ
         return [(m.out.uid, n, "alone") if k in twice else k for n, k in enumerate(keys)]
 
-    def _loops(self, m: Member, keys: list[Key | None]) -> tuple[list[Key], list[Key]]:
+    def _loops(self, m: Dense, keys: list[Key | None]) -> tuple[list[Key], list[Key]]:
         rank = m.out.rank
         outer = [k for k in keys[:rank] if k is not None and not self.is_fixed(k)]
         return outer, [k for k in keys[rank:] if k is not None]
 
-    def _joins(self, nest: Nest, m: Member, keys: list[Key | None]) -> bool:
+    def _joins(self, nest: Nest, m: Dense, keys: list[Key | None]) -> bool:
         """Whether the member can share the nest's loops. If it is the nest's first reduction, the loops over its terms
         become the nest's inner loops."""
         if any(x.out.dtype in (F16, BF16) or is_extreme(x) for x in (m, *nest.members)):
@@ -94,7 +100,7 @@ class Grouping:
             return True
         return False
 
-    def _is_aligned(self, nest: Nest, m: Member, keys: list[Key | None]) -> bool:
+    def _is_aligned(self, nest: Nest, m: Dense, keys: list[Key | None]) -> bool:
         """Whether the member reads what the nest makes, and the nest reads what it overwrites, at the same indices."""
         made = [x for x in loads(m) if x.value.uid in nest.keys]
         if not all(_follows(x, keys, nest.keys[x.value.uid]) for x in made):
@@ -122,13 +128,13 @@ def _follows(load: Expr, keys: Sequence[Key | None], source: Sequence[Key | None
     return True
 
 
-def phases(nest: Nest, replaced: Mapping[int, Tensor]) -> list[tuple[Member, int]]:
+def phases(nest: Nest, replaced: Mapping[int, Tensor]) -> list[tuple[Dense, int]]:
     """The members in the order in which they are computed, with the numbers of their phases: members with the same
     number, from 0, share inner loops; -1 is outside of these. A cheap value is computed again in a later phase that
     reads it, if it can be. replaced: states that results overwrite, by uid of the result"""
-    out: list[tuple[Member, int]] = []
-    phase, sums, own, is_open = -1, set[int](), dict[int, Member](), False
-    earlier: dict[int, Member] = {}  # cheap maps of earlier phases
+    out: list[tuple[Dense, int]] = []
+    phase, sums, own, is_open = -1, set[int](), dict[int, Dense](), False
+    earlier: dict[int, Dense] = {}  # cheap maps of earlier phases
     overwritten: set[int] = set()  # states whose old values are gone
     for m in nest.members:
         if not nest.is_inside(m):

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, BOOL, F16, I32, I64
 from pyruntime.ir.expr import Expr, cast, const, dim, index, minimum, rem, rewrite
-from pyruntime.ir.kernel import Builder, Leaf, Loop, Map, Reduce, Tensor
+from pyruntime.ir.kernel import Builder, Leaf, Loop, Loops, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.passes.loops.axes import Axis, loads_lanes, over, stores_lanes
-from pyruntime.passes.loops.bodies import Body, Member, StepByStep, extents
+from pyruntime.passes.loops.bodies import Body, Dense, Member, StepByStep, extents
 from pyruntime.passes.loops.columns import Class, Columns
 from pyruntime.passes.loops.nests import Grouping, Key, Nest, loads, phases
 
@@ -43,7 +43,7 @@ class Unit:
     def __init__(self, loop: Loop, body: Body, lanes: bool) -> None:
         self.loop, self.body, self.lanes, self.k = loop, body, lanes, Builder()
         self.states = loop.body.inputs[2:]
-        self.inside = {t.uid for t in (*loop.body.inputs, *[m.out for m in body.members])}
+        self.inside = {t.uid for t in (*loop.body.inputs, *[t for m in body.members for t in m.outputs])}
         self.columns = Columns(self.states, body.results, body.members)
         found = self.columns.independent(self._units_of)
         self.lane = found.pop() if found and self._is_lane(found[-1]) else None
@@ -89,7 +89,7 @@ class Unit:
 
     # ── places ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def assign(self, outputs: Sequence[Tensor]) -> list[Nest]:
+    def assign(self, outputs: Sequence[Tensor]) -> list[Nest | Loops]:
         """Give every value that is not only in variables its place. outputs: final states, then stacks. Returns the
         nests of the body."""
         for state, out in zip(self.states, outputs, strict=False):
@@ -112,18 +112,26 @@ class Unit:
         afterwards."""
         is_made = False
         for m in self.body.members:
-            is_own = m.out is result
+            is_own = any(t is result for t in m.outputs)
+            if is_own and isinstance(m, Loops) and _takes_over(m, result, state):
+                is_made = True
+                continue
+            if any(t is state for t in m.inputs) and isinstance(m, Loops) and (is_own or is_made):
+                return False
             if any(x.value is state and (is_made or (is_own and not _is_own_index(m, x))) for x in loads(m)):
                 return False
             is_made = is_made or is_own
         return is_made
 
-    def _assign_scratch(self, nests: Sequence[Nest]) -> None:
+    def _assign_scratch(self, nests: Sequence[Nest | Loops]) -> None:
         """Values that another nest, or a later phase of their own, reads are stored in scratch memory of the unit."""
         read = {new.uid for _, new in self.copied}
         known: set[int] = set()  # in variables: results of this phase, of reductions, and outside of inner loops
         for nest in nests:
             known &= self.scalars
+            if isinstance(nest, Loops):
+                read.update(t.uid for t in (*nest.inputs, *nest.outputs) if t.uid not in known)
+                continue
             phase, of_phase = -1, set[int]()
             for m, number in phases(nest, self.replaced):
                 if number != phase:
@@ -135,9 +143,11 @@ class Unit:
                 known.add(m.out.uid)
                 if not nest.outer and (number < 0 or isinstance(m, Reduce)) and m.out.dtype not in (F16, BF16):
                     self.scalars.add(m.out.uid)
-        for m in self.body.members:
-            if m.out.uid not in self.places and m.out.uid in read:
-                self.places[m.out.uid] = self._scratch(m.out)
+        made = [t for member in self.body.members for t in member.outputs if t.uid in read]
+        own = [t for nest in nests if isinstance(nest, Loops) for t in nest.scratch]
+        for t in (*made, *own):
+            if t.uid not in self.places:
+                self.places[t.uid] = self._scratch(t)
         if sum(sh.estimate(sh.size(t.shape)) * t.dtype.size for t in self.scratch) > MOST_SCRATCH:
             raise StepByStep(f"its values between kernels take more than {MOST_SCRATCH >> 20} MiB")
 
@@ -164,7 +174,7 @@ class Unit:
 
     # ── statements ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _key(self, m: Member, axis: int) -> Key | None:
+    def _key(self, m: Dense, axis: int) -> Key | None:
         return None if extents(m)[axis] == 1 else self.columns.of(m.out, axis)
 
     def axis(self, key: Key, extent: AnyDim) -> Axis:
@@ -201,13 +211,13 @@ class Unit:
     def start(self) -> None:
         """Write the copy of the initial values of the states."""
         for state, initial in zip(self.states, self.loop.carried, strict=True):
-            self._copy(state, Place(initial, list).at, self.places[state.uid])
+            self.copy(state, Place(initial, list).at, self.places[state.uid])
 
     def end_step(self) -> None:
         for state, new in self.copied:
-            self._copy(state, self.places[new.uid].at, self.places[state.uid])
+            self.copy(state, self.places[new.uid].at, self.places[state.uid])
 
-    def _copy(self, t: Tensor, value: Callable[[Sequence[Expr]], Expr], to: Place) -> None:
+    def copy(self, t: Tensor, value: Callable[[Sequence[Expr]], Expr], to: Place) -> None:
         indices: list[Expr] = []
         axes: list[Axis] = []
         for a, d in enumerate(t.shape):
@@ -221,6 +231,13 @@ class Unit:
         in_lanes = axes and stores_lanes(axes[-1].var, to.tensor, coords) and loads_lanes(axes[-1].var, made)
         with over(self.k, axes, "vector" if in_lanes else "serial"):
             self.k.store(to.tensor, coords, cast(made, to.tensor.dtype))
+
+
+def _takes_over(m: Loops, result: Tensor, state: Tensor) -> bool:
+    """Whether the result takes over the memory of the state, of which the procedure reads nothing else."""
+    bases = [base for base, t in zip(m.bases, m.outputs, strict=False) if t is result]
+    is_own = bool(bases) and bases[0] is state and m.bases.count(state) == 1
+    return is_own and all(x.value is not state for x in loads(m))
 
 
 def _is_own_index(m: Member, load: Expr) -> bool:

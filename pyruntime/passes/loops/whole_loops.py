@@ -26,10 +26,14 @@ from pyruntime.ir.statements import nodes
 from pyruntime.passes.loops.bodies import StepByStep, body_of
 from pyruntime.passes.loops.nest_writer import NestWriter
 from pyruntime.passes.loops.nests import Nest
+from pyruntime.passes.loops.procedure_writer import write_procedure
 from pyruntime.passes.loops.unit import Unit
 
 MOST_STEPS = 1 << 16  # a call cannot be stopped, so loops of a fixed larger number of steps run step by step
 MOST_BYTES = 256 << 20  # stacks of a loop that may end before its limit
+
+# Iterations of a procedure in the body, which one thread runs in each step instead of several, or one invocation
+MOST_WORK, MOST_GPU_WORK = 1 << 16, 1 << 10
 
 WHOLE = "written as one procedure"
 
@@ -66,7 +70,7 @@ def _require_own(body: Block, routines: Mapping[str, Routine]) -> None:
 def _procedure(loop: Loop, lanes: bool) -> list[Kernel]:
     """The kernels that replace a loop. Errors: StepByStep"""
     _require_limit(loop)
-    writer = _Writer(loop, Unit(loop, body_of(loop), lanes))
+    writer = _Writer(loop, Unit(loop, body_of(loop, MOST_WORK if lanes else MOST_GPU_WORK), lanes))
     made = writer.kernels()
     return [*writer.unit.packed.values(), *made]
 
@@ -142,13 +146,16 @@ class _Writer:
         read = {x.value.uid: x.value for x in nodes(k.body) if x.op == "at" and x.value.uid not in inside}
         made.args = tuple(read.values())
 
-    def _step(self, nests: list[Nest], step: Expr) -> None:
+    def _step(self, nests: list[Nest | Loops], step: Expr) -> None:
         self.unit.step = step
         for nest in nests:
-            NestWriter(self.unit, nest).write()
+            if isinstance(nest, Loops):
+                write_procedure(self.unit, nest)
+            else:
+                NestWriter(self.unit, nest).write()
         self.unit.end_step()
 
-    def _while(self, nests: list[Nest]) -> None:
+    def _while(self, nests: list[Nest | Loops]) -> None:
         """Steps until the condition fails. Each unit computes it from what it has itself: it is a scalar, so no axis of
         a state on which it depends is a column."""
         k, start, condition = self.k, self.loop.condition, self.unit.body.going

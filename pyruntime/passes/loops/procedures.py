@@ -1,0 +1,54 @@
+"""Procedures in the body of a loop, such as a sort, a scatter or an inner loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pyruntime.ir import shape as sh
+from pyruntime.ir.expr import Expr, index
+from pyruntime.ir.kernel import For, Loops, Map, Stmt, While
+from pyruntime.ir.statements import children, expressions, nodes, rebuild
+
+TURNS = 16  # iterations of a loop whose number is not a dim, in estimates
+
+
+def work(p: Loops) -> float:
+    """The estimated number of iterations of all its loops."""
+    return _work(p.body)
+
+
+def _work(body: Sequence[Stmt]) -> float:
+    total = 1.0
+    for s in body:
+        times = 1
+        if isinstance(s, (For, While)):
+            is_known = isinstance(s, For) and s.extent.op in ("const", "dim")
+            times = sh.estimate(expressions(s)[0].value) if is_known else TURNS
+        total += times * sum(_work(inner) for inner in children(s) if inner)
+    return total
+
+
+def changed(p: Loops, change: Callable[[Expr], Expr]) -> Loops:
+    """The procedure with other expressions, for the same results."""
+
+    def inner(body: list[Stmt]) -> list[Stmt]:
+        return [rebuild(s, change, inner) for s in body]
+
+    made = replace(p, body=inner(p.body))
+    made.replaces(p, p.outputs)
+    own = {t.uid for t in (*p.outputs, *p.scratch)}
+    read = {x.value.uid: x.value for x in nodes(made.body) if x.op == "at" and x.value.uid not in own}
+    made.args = tuple((read | {t.uid: t for t in p.bases}).values())
+    return made
+
+
+def with_own_bases(p: Loops, aliases: set[int]) -> tuple[Loops, list[Map]]:
+    """The procedure, and copies of the tensors among its bases that are reshapes or views, which it takes instead."""
+    copies: dict[int, Map] = {}
+    for t in p.bases:
+        if t.uid in aliases:
+            copies[t.uid] = Map(t.at(*[index(n) for n in range(t.rank)])).making(t.shape, t.dtype, p.node)
+    made = replace(p, bases=tuple([copies[t.uid].out if t.uid in copies else t for t in p.bases]))
+    made.replaces(p, p.outputs)
+    return made, list(copies.values())
