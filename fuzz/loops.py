@@ -177,6 +177,28 @@ class Nodes:
             table = self.constant(self.draw.rng.normal(size=(x.shape[-1], width)), x.kind)
             self.add("Gather", [table, index.name], (*index.shape, width), x.kind, axis=0)
 
+    def procedure(self) -> None:
+        """A running sum, a sort, or a scatter of one element of each row: procedures in the body."""
+        x = self.pick(rank=1)
+        if x is None or not x.shape[-1]:
+            return
+        what = self.draw.pick(["CumSum", "TopK", "ScatterElements"])
+        if what == "CumSum":
+            made = self.add(what, [x.name, self.constant(-1)], x.shape, x.kind, reverse=self.draw.below(2))
+            self.add("Tanh", [made.name], x.shape, x.kind)
+        elif what == "TopK":
+            count = self.draw.between(1, x.shape[-1])
+            shape = (*x.shape[:-1], count)
+            made = self.add(what, [x.name, self.constant([count])], shape, x.kind, axis=-1)
+            places = Value(self.name(), shape, INT)
+            self.nodes[-1].output.append(places.name)
+            self.values.append(places)
+        else:
+            shape = (*x.shape[:-1], 1)
+            place = self.add("ArgMax", [x.name], shape, INT, axis=-1, keepdims=1)
+            new = self.slice(x, len(x.shape) - 1, 0, 1)
+            self.add(what, [x.name, place.name, new.name], x.shape, x.kind, axis=-1)
+
     def integers(self) -> None:
         if pair := self.broadcast(INT):
             x, y, shape = pair
@@ -236,7 +258,7 @@ class Nodes:
 OPERATORS: list[tuple[int, Callable[[Nodes], None]]] = [
     (4, Nodes.unary), (6, Nodes.binary), (1, Nodes.decay), (2, Nodes.select), (2, Nodes.transpose), (2, Nodes.shift),
     (1, Nodes.flip), (3, Nodes.reduce), (1, Nodes.softmax), (2, Nodes.product), (2, Nodes.outer), (1, Nodes.largest),
-    (1, Nodes.integers), (1, Nodes.cast), (1, Nodes.logic), (1, Nodes.branch),
+    (1, Nodes.procedure), (1, Nodes.integers), (1, Nodes.cast), (1, Nodes.logic), (1, Nodes.branch),
 ]  # fmt: skip
 WEIGHTED = [operator for weight, operator in OPERATORS for _ in range(weight)]
 

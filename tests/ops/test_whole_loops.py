@@ -97,7 +97,8 @@ def model(body: str, form: str, rows: str = "T", width: int = 20) -> onnx.ModelP
     text = f"""g (float[{rows}, 2, N] x, float[2, N] start, float[2, N] second, float[N, N] w)
             => (float[2, N] y, float[2, N] y2, float[{rows}, 2, P] ys) {{
         zero = Constant <value = int64[1] {{0}}> ()  one = Constant <value = int64[1] {{1}}> ()
-        two = Constant <value = int64[1] {{2}}> ()  last = Constant <value = int64[1] {{{width}}}> ()  none = Constant <value = float {{0.0}}> ()
+        two = Constant <value = int64[1] {{2}}> ()  none = Constant <value = float {{0.0}}> ()
+        last = Constant <value = int64[1] {{{width}}}> ()
         turned = Constant <value = int64[2] {{5, {2 * width // 5}}}> ()
         shape = Constant <value = int64[2] {{2, {width}}}> ()
         whole = Shape <start = 0, end = 1> (x)  n = Squeeze (whole)

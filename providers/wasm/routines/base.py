@@ -23,7 +23,6 @@ from ..schedules.arguments import ArgumentBlock
 from ..schedules.arithmetic import Arithmetic
 from ..schedules.register_tile import Epilogue
 
-
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 
 
