@@ -234,6 +234,8 @@ class Nodes:
             made = inner.add(self.draw.pick(UNARY), [x.name], x.shape, x.kind)
             if self.draw.chance(0.5):
                 made = inner.add("Mul", [made.name, inner.number(0.5, x.kind)], x.shape, x.kind)
+            if x.shape and self.draw.chance(0.3):
+                made = inner.add("Softmax", [made.name], x.shape, x.kind, axis=self.draw.below(len(x.shape)))
             out = onnx.ValueInfoProto(name=made.name)
             out.type.tensor_type.elem_type = x.kind
             sides.append(helper.make_graph(inner.nodes, side, [], [out], inner.weights))

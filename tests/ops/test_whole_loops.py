@@ -46,6 +46,19 @@ BODIES = {
         k = If (test) <then_branch = t () => (float[2, N] p) { p = Neg (h) },
                        else_branch = e () => (float[2, N] q) { q = Tanh (h) }>
         v = Add (k, u)  o = Mul (k, k)""",
+    "a branch with products and sums": """total = ReduceSum <keepdims = 0> (h)  test = Greater (total, none)
+        k = If (test) <then_branch = t () => (float[2, N] p) { p1 = MatMul (h, w)  p = Softmax (p1) },
+                       else_branch = e () => (float[2, N] q) { q1 = ReduceSum <keepdims = 1> (u, one)
+                                                               q = Mul (q1, h) }>
+        v = Add (k, u)  o = Mul (k, k)""",
+    "a branch inside a branch": """total = ReduceSum <keepdims = 0> (u)  test = Greater (total, none)
+        k = If (test) <then_branch = t () => (float[2, N] p) {
+                p1 = ReduceMax <keepdims = 0> (h)  p2 = Greater (p1, total)
+                p = If (p2) <then_branch = a () => (float[2, N] r) { r = CumSum (h, one) },
+                             else_branch = b () => (float[2, N] r1) { r1 = Tanh (h) }> },
+            else_branch = e () => (float[2, N] q) { q1 = ArgMax <axis = 1, keepdims = 0> (h)
+                                                    q = Gather <axis = 0> (w, q1) }>
+        v = Tanh (k)  o = Mul (k, u)""",
     "the place of the largest": """a = ArgMax <axis = 1, keepdims = 1> (h)  f = Cast <to = 1> (a)  v = Sub (u, f)
         o = Add (h, f)""",
     "a row that data choose": """a = ArgMax <axis = 1, keepdims = 0> (h)  r = Gather <axis = 0> (w, a)
@@ -227,9 +240,6 @@ REASONS = {  # why a loop stays step by step, body of a Loop with the state h (4
     "its body has a Host kernel": ("s = Cast <to = 8> (h)  v = Cast <to = 1> (s)", "5"),
     "its body has a Read kernel": ("z = NonZero (h)  s = Shape (z)  f = Cast <to = 1> (s)"
                                    "  r = ReduceSum <keepdims = 0> (f)  v = Mul (h, r)", "5"),
-    "a branch of an If does more than elementwise operations": ("v = If (go) <"
-        "then_branch = t () => (float[N, 4] p) { p = Softmax (h) },"
-        "else_branch = e () => (float[N, 4] q) { q = Neg (h) }>", "5"),
     'its body calls the routine "matmul" for a large product': ("a = MatMul (h, large)  b1 = MatMul (a, back)"
                                                                 "  v = Tanh (b1)", "5"),
 }  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import C64, C128, I32, STRING
+from pyruntime.ir.dtype import BOOL, C64, C128, I32, STRING
 from pyruntime.ir.expr import Expr, affine, cast, const, dim, index, rem, rewrite, select, substitute, walk
 from pyruntime.ir.kernel import Alias, Call, If, Kernel, Leaf, Loop, Loops, Map, Reduce, Tensor, updates_state
 from pyruntime.ir.statements import expressions_of
@@ -26,6 +26,10 @@ CHEAP = 4  # operations of a value that each of its readers computes again
 CHEAP_OPS = frozenset("at const dim index add sub mul cast max min neg select".split())
 
 
+Conditions = tuple[tuple[Tensor, bool], ...]
+Branches = dict[int, Conditions]
+
+
 class StepByStep(Exception):
     """A loop cannot become one procedure; the text is the reason."""
 
@@ -34,11 +38,13 @@ class StepByStep(Exception):
 class Body:
     """The kernels on which the results of a step depend, in order, and those results. Loads name results of kernels,
     never reshapes. Cheap values that depend on the number of the step alone, such as slices of scanned inputs, are
-    parts of the expressions that use them. going: the condition, None if it always holds"""
+    parts of the expressions that use them. going: the condition, None if it always holds; branches: by uid of a
+    member's first result, the branches of Ifs in which it is, as conditions and the values that these have then"""
 
     members: list[Member]
     results: list[Tensor]
     going: Tensor | None
+    branches: Branches
 
     def __post_init__(self) -> None:
         if len(self.members) > MOST_MEMBERS:
@@ -50,7 +56,8 @@ def body_of(loop: Loop, most_work: float) -> Body:
     cannot be part of a procedure."""
     block = loop.body
     outputs = block.outputs[1:] if loop.is_counted else block.outputs
-    members, aliases = _members(block.kernels, outputs)
+    branches: Branches = {}
+    members, aliases = _members(block.kernels, outputs, branches)
     for m in members:
         if isinstance(m, Loops) and (updates_state(m) or work(m) > most_work):
             raise StepByStep(f'its body has the procedure "{m.name}", which threads run faster')
@@ -65,13 +72,17 @@ def body_of(loop: Loop, most_work: float) -> Body:
         if t.dtype in (STRING, C64, C128):
             raise StepByStep(f"its body computes with {t.dtype} tensors")
     varying = {t.uid for t in block.inputs[2:]}
-    members = _without_cheap(members, varying, {t.uid for t in results})
-    return Body(members, results, None) if loop.is_counted else Body(members, results[1:], results[0])
+    members = _without_cheap(members, varying, {t.uid for t in results}, branches)
+    going = None if loop.is_counted else results.pop(0)
+    return Body(members, results, going, branches)
 
 
-def _members(kernels: Sequence[Kernel], outputs: Sequence[Tensor]) -> tuple[list[Member], set[int]]:
-    """The members that the outputs need, and the uids of tensors that are reshapes or views."""
-    flat = _flat(kernels)
+def _members(
+    kernels: Sequence[Kernel], outputs: Sequence[Tensor], branches: Branches
+) -> tuple[list[Member], set[int]]:  # fmt: skip
+    """The members that the outputs need, and the uids of tensors that are reshapes or views. branches: see `Body`; is
+    filled"""
+    flat = _flat(kernels, branches, ())
     aliases = {k.out.uid for k in flat if isinstance(k, Alias)}
     needed = {t.uid for t in outputs}
     members: list[Member] = []
@@ -90,8 +101,11 @@ def _members(kernels: Sequence[Kernel], outputs: Sequence[Tensor]) -> tuple[list
             if isinstance(kernel, Loops):
                 kernel, copies = with_own_bases(kernel, aliases)
             made = [_rebuilt(m, partial(_unaliased, aliases=aliases)) for m in (kernel, *copies)]
+            if kernel.out.uid in branches:
+                branches.update({m.out.uid: branches[kernel.out.uid] for m in copies})
             members += made
             needed.update(t.uid for m in made for t in m.inputs)
+            needed.update(t.uid for t, _ in branches.get(kernel.out.uid, ()))
         elif not isinstance(kernel, (Alias, Leaf)):
             raise StepByStep(f"its body has a {type(kernel).__name__} kernel")
         needed.update(t.uid for t in kernel.inputs)
@@ -101,32 +115,37 @@ def _members(kernels: Sequence[Kernel], outputs: Sequence[Tensor]) -> tuple[list
 # ── branches ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _flat(kernels: Sequence[Kernel]) -> list[Kernel]:
-    """The kernels with both branches of each If, and maps that select their results."""
+def _flat(kernels: Sequence[Kernel], branches: Branches, outer: Conditions) -> list[Kernel]:
+    """The kernels with both branches of each If, and maps that select their results. outer: the branches around these
+    kernels"""
     out: list[Kernel] = []
     for kernel in kernels:
         if not isinstance(kernel, If):
             out.append(kernel)
+            if outer and kernel.outputs:
+                branches[kernel.outputs[0].uid] = outer
             continue
         if kernel.binds:
             raise StepByStep("the branches of an If give different shapes")
-        for branch in kernel.blocks:
-            inside = _flat(branch.kernels)
-            if not all(map(_may_always_run, inside)):
-                raise StepByStep("a branch of an If does more than elementwise operations")
-            out += inside
-        condition = kernel.condition.at(*[0] * kernel.condition.rank)
+        decides = Map(kernel.condition.at(*[0] * kernel.condition.rank)).making((), BOOL, kernel.node)
+        out += _flat([decides], branches, outer)
+        for branch, value in ((kernel.then, True), (kernel.orelse, False)):
+            inner = outer if all(map(_may_always_run, branch.kernels)) else (*outer, (decides.out, value))
+            out += _flat(branch.kernels, branches, inner)
+        condition = decides.out.at()
         for t, a, b in zip(kernel.outputs, kernel.then.outputs, kernel.orelse.outputs, strict=True):
             at = [index(n) for n in range(t.rank)]
             chosen = Map(select(condition, a.at(*at), b.at(*at)))
             chosen.replaces(kernel, (t,))
-            out.append(chosen)
+            out += _flat([chosen], branches, outer)
     return out
 
 
 def _may_always_run(k: Kernel) -> bool:
     """Whether a kernel of a branch may run although the branch is not taken: it takes little time, and reads nothing
     out of bounds."""
+    if isinstance(k, If):
+        return all(_may_always_run(inner) for block in k.blocks for inner in block.kernels)
     if isinstance(k, (Alias, Leaf)):
         return True
     if not isinstance(k, Map) or any(x.op == "checked" for x in walk(k.expr)):
@@ -238,9 +257,12 @@ def _by_offset(load: Expr) -> Expr:
     return base.at(*([rest, *coords] if base.rank else []))
 
 
-def _without_cheap(members: list[Member], carried: set[int], results: set[int]) -> list[Member]:
-    """The members without cheap maps that depend on no carried value: their readers compute them. carried, results:
-    uids"""
+def _without_cheap(
+    members: list[Member], carried: set[int], results: set[int], branches: Branches
+) -> list[Member]:  # fmt: skip
+    """The members without cheap maps that depend on no carried value: their readers compute them. Those in branches
+    stay, because their readers may be elsewhere. carried, results: uids"""
+    conditions = {t.uid for found in branches.values() for t, _ in found}
     inlined: dict[int, Expr] = {}
     varying = set(carried)
     out: list[Member] = []
@@ -253,7 +275,8 @@ def _without_cheap(members: list[Member], carried: set[int], results: set[int]) 
     for old in members:
         m = _rebuilt(old, lambda e: rewrite(e, visit))
         is_free = varying.isdisjoint([t.uid for t in m.inputs])
-        if is_free and isinstance(m, Map) and m.out.dtype is m.expr.dtype and _is_cheap(m.expr):
+        stays = m.out.uid in branches or m.out.uid in conditions
+        if is_free and not stays and isinstance(m, Map) and m.out.dtype is m.expr.dtype and _is_cheap(m.expr):
             inlined[m.out.uid] = m.expr
             if m.out.uid not in results:
                 continue

@@ -18,7 +18,7 @@ from pyruntime.ir.dtype import BF16, F16, I32
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Loops, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
-from pyruntime.passes.loops.bodies import Dense, Member, expressions, extents
+from pyruntime.passes.loops.bodies import Branches, Dense, Member, expressions, extents
 
 Key = Hashable  # a loop: the class of the axes that it runs over
 FEW = 2  # operations of a value that is computed again in another phase
@@ -46,12 +46,14 @@ class Nest:
 
 class Grouping:
     """key: that of an axis of a member: its class, or None if its index is fixed; is_fixed: whether a key is that of
-    an index that the unit fixes; replaced: the carried value that a member overwrites, by uid of its result"""
+    an index that the unit fixes; replaced: the carried value that a member overwrites, by uid of its result; branches:
+    see `Body`"""
 
     def __init__(
         self, key: Callable[[Dense, int], Key | None], is_fixed: Callable[[Key], bool], replaced: Mapping[int, Tensor],
+        branches: Branches,
     ) -> None:  # fmt: skip
-        self.key, self.is_fixed, self.replaced = key, is_fixed, replaced
+        self.key, self.is_fixed, self.replaced, self.branches = key, is_fixed, replaced, branches
 
     def nests(self, members: Sequence[Member]) -> list[Nest | Loops]:
         """The nests, and the procedures between them."""
@@ -85,6 +87,8 @@ class Grouping:
         become the nest's inner loops."""
         if any(x.out.dtype in (F16, BF16) or is_extreme(x) for x in (m, *nest.members)):
             return False  # a store rounds half floats
+        if self.branches.get(m.out.uid) != self.branches.get(nest.members[0].out.uid):
+            return False
         if not self._is_aligned(nest, m, keys):
             return False
         outer, sums = self._loops(m, keys)

@@ -26,7 +26,7 @@ def _element(unit: Unit, t: Tensor, coords: Sequence[Expr]) -> Expr:
 
 
 def _value(unit: Unit, e: Expr) -> Expr:
-    return unit.expression(e, [], lambda t: unit.registers.get(t.uid))
+    return unit.expression(e, [], unit.register)
 
 
 class _Writer:

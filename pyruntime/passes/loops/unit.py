@@ -103,7 +103,8 @@ class Unit:
                 self.replaced[result.uid] = self.states[n]
             else:
                 self.copied.append((self.states[n], result))
-        nests = Grouping(self._key, lambda c: c in self.outer, self.replaced).nests(self.body.members)
+        grouping = Grouping(self._key, lambda c: c in self.outer, self.replaced, self.body.branches)
+        nests = grouping.nests(self.body.members)
         self._assign_scratch(nests)
         return nests
 
@@ -125,7 +126,9 @@ class Unit:
 
     def _assign_scratch(self, nests: Sequence[Nest | Loops]) -> None:
         """Values that another nest, or a later phase of their own, reads are stored in scratch memory of the unit."""
+        branches = self.body.branches
         read = {new.uid for _, new in self.copied}
+        read |= {t.uid for found in branches.values() for t, _ in found if t.uid in branches}
         known: set[int] = set()  # in variables: results of this phase, of reductions, and outside of inner loops
         for nest in nests:
             known &= self.scalars
@@ -141,7 +144,8 @@ class Unit:
                     of_phase.add(m.out.uid)
                 read.update(t.uid for t in m.inputs if t.uid not in known)
                 known.add(m.out.uid)
-                if not nest.outer and (number < 0 or isinstance(m, Reduce)) and m.out.dtype not in (F16, BF16):
+                is_scalar = not nest.outer and (number < 0 or isinstance(m, Reduce))
+                if is_scalar and m.out.dtype not in (F16, BF16) and m.out.uid not in branches:
                     self.scalars.add(m.out.uid)
         made = [t for member in self.body.members for t in member.outputs if t.uid in read]
         own = [t for nest in nests if isinstance(nest, Loops) for t in nest.scratch]
@@ -181,6 +185,10 @@ class Unit:
         """A new loop."""
         is_lane = self.lane is not None and key == self.lane
         return Axis(self.k.new(I32), self.lane_count if is_lane else dim(extent), self.low if is_lane else None)
+
+    def register(self, t: Tensor) -> Expr | None:
+        """The variable of a value that is one number for the whole step."""
+        return self.registers.get(t.uid)
 
     def expression(self, e: Expr, indices: Sequence[Expr], registers: Callable[[Tensor], Expr | None]) -> Expr:
         """An expression of a member in terms of variables and places. registers: values that are variables"""

@@ -14,6 +14,7 @@ Loop too, and this pass runs after it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 from pyruntime.codegen.provider import Routine
 from pyruntime.ir import shape as sh
@@ -149,10 +150,15 @@ class _Writer:
     def _step(self, nests: list[Nest | Loops], step: Expr) -> None:
         self.unit.step = step
         for nest in nests:
-            if isinstance(nest, Loops):
-                write_procedure(self.unit, nest)
-            else:
-                NestWriter(self.unit, nest).write()
+            first = nest if isinstance(nest, Loops) else nest.members[0]
+            with ExitStack() as stack:
+                for condition, value in self.unit.body.branches.get(first.out.uid, ()):
+                    holds = self.unit.expression(condition.at(), [], self.unit.register)
+                    stack.enter_context(self.k.when(holds if value else ~holds))
+                if isinstance(nest, Loops):
+                    write_procedure(self.unit, nest)
+                else:
+                    NestWriter(self.unit, nest).write()
         self.unit.end_step()
 
     def _while(self, nests: list[Nest | Loops]) -> None:
