@@ -105,7 +105,7 @@ def answered(answer: dict[str, Any] | None, route: Route) -> None:
 
 
 @pytest.mark.parametrize(
-    ("archive", "module"), [("python_stdlib", "encodings.cp437"), ("engine", "pyruntime.ops.rare")]
+    ("archive", "module"), [("python_stdlib", "encodings.cp437"), ("engine", "pyruntime.ops.ml.trees")]
 )
 def test_an_archive_that_cannot_be_had(profile: Profile, archive: str, module: str) -> None:
     """What needs it fails by the file's name, also where it is another file; later it does not."""

@@ -71,21 +71,17 @@ INTERNAL = "pyruntime.training"  # domain of the operators that the engine adds 
 
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
 _INTERNAL_TABLE: dict[tuple[str, str], list[Operator]] = {}
-_LAZY_MODULES: list[str] = []
-_LAZY_OPERATORS: dict[tuple[str, str], str] = {}  # modules that an operator of their own needs, and no other
+_LAZY: dict[tuple[str, str], str] = {}  # the modules of operators that are imported when a model has one
 _BUILT_IN: set[Operator] = set()
 _LOCK = RLock()  # held during imports, so that no thread sees only some of an operator's versions
 
 
-def register_lazily(module: str, of: tuple[str, str] | None = None) -> None:
-    """Register a module of operators that is imported when an unknown operator is looked up. Call this after all
-    modules that are not lazy are imported: their operators then count as built in.
+def register_lazily(operators: Mapping[tuple[str, str], str]) -> None:
+    """Register operators whose modules are imported when they are looked up. Call this after all modules that are not
+    lazy are imported: all of these operators count as built in.
 
-    of: domain and name of the one operator for which the module is imported"""
-    if of is None:
-        _LAZY_MODULES.append(module)
-    else:
-        _LAZY_OPERATORS[of] = module
+    operators: the name of the module by domain and name"""
+    _LAZY.update(operators)
     _BUILT_IN.update(_all())
 
 
@@ -98,31 +94,22 @@ def _all() -> set[Operator]:
     return {version for versions in _TABLE.values() for version in versions}
 
 
-def complete(of: tuple[str, str] | None = None) -> None:
-    """Import all lazy modules, or none if an import fails or is interrupted. of: an operator that is looked up; without
-    it, the modules of single operators are imported too"""
+def complete() -> None:
+    """Import all lazy modules. If an import fails or is interrupted, a later call imports the rest."""
     with _LOCK:
-        for operator in [o for o in _LAZY_OPERATORS if of in (o, None)]:
-            _import(_LAZY_OPERATORS[operator])
-            del _LAZY_OPERATORS[operator]
-        if of in _TABLE:
-            return
-        for module in _LAZY_MODULES:
+        for module in dict.fromkeys(_LAZY.values()):
             _import(module)
-        _LAZY_MODULES.clear()
+        _LAZY.clear()
 
 
 def _import(module: str) -> None:
     before, modules = dict(_TABLE), set(sys.modules)
     try:
-        ours = not is_extended()
         import_module(module)
-        if ours:
-            _BUILT_IN.update(_all())
     except BaseException:
         _TABLE.clear()
         _TABLE.update(before)
-        package = module.rpartition(".")[0]
+        package = ".".join(module.split(".")[:2])
         for name in [n for n in sys.modules.keys() - modules if n.startswith(f"{package}.")]:
             del sys.modules[name]
             parent, _, child = name.rpartition(".")
@@ -163,6 +150,8 @@ def _add(operator: Operator, replaces: bool) -> None:
     if len(others) == len(versions) and replaces:
         raise InvalidInput(f"{what} is not defined, so nothing is replaced", hint="pass its since=")
     table[operator.domain, operator.name] = sorted([*others, operator], key=lambda v: v.since)
+    if (operator.domain, operator.name) in _LAZY:
+        _BUILT_IN.add(operator)
 
 
 def attributes_of(other: Callable[..., Any]) -> Callable[[Lowering], Lowering]:
@@ -240,8 +229,8 @@ def find(domain: str, name: str, opset: int, node: str = "") -> Operator:
     domain = normal_domain(domain)
     table = _table_of(domain)
     with _LOCK:
-        if (domain, name) not in table:
-            complete((domain, name))
+        if (domain, name) not in table and (domain, name) in _LAZY:
+            _import(_LAZY[domain, name])
         versions = table.get((domain, name))
     where = _spelled(domain, name)
     if not versions:

@@ -1,5 +1,5 @@
-"""The operators, by domain, one file per family. Importing this package registers the common families; the rare
-families are imported when a model has an operator that is not registered."""
+"""The operators, by domain, one file per family. Importing this package registers the common families; each rare
+family is imported when a model has an operator of it."""
 
 import pyruntime.ops.microsoft.attention
 import pyruntime.ops.microsoft.fused
@@ -9,6 +9,7 @@ import pyruntime.ops.microsoft.norm
 import pyruntime.ops.microsoft.quant
 import pyruntime.ops.microsoft.rotary  # noqa: F401
 from pyruntime.frontend import registry
+from pyruntime.ops import rare
 from pyruntime.ops.standard import (  # noqa: F401
     activation,
     attention,
@@ -37,6 +38,4 @@ from pyruntime.ops.standard import (  # noqa: F401
     vision,
 )
 
-registry.register_lazily("pyruntime.ops.rare")
-registry.register_lazily("pyruntime.ops.gguf", of=("pyruntime.gguf", "Unpack"))
-registry.register_lazily("pyruntime.training.derive.gradient_operator", of=("ai.onnx.preview.training", "Gradient"))
+registry.register_lazily(rare.MODULES)

@@ -15,6 +15,7 @@ from kit import house
 from pyruntime import InferenceSession, InvalidInput, elementwise, op
 from pyruntime.frontend import registry
 from pyruntime.ir.expr import X
+from scripts import rare_operators
 
 TEXT = """<ir_version: 10, opset_import: ["" : 20, "my.ops" : 1]> g (float[3] x) => (float[3] y) { y = %s (x) }"""
 
@@ -90,6 +91,8 @@ from pyruntime.frontend import registry
 assert "pyruntime.ops.ml.trees" not in sys.modules
 common = {key: list(versions) for key, versions in registry._TABLE.items()}
 registry.find("ai.onnx.ml", "TreeEnsembleClassifier", 3)
+assert "pyruntime.ops.ml.trees" in sys.modules and "pyruntime.ops.ml.svm" not in sys.modules
+assert not registry.is_extended()
 assert len(registry.table()) > len(common)
 assert all(registry.table()[key] == versions for key, versions in common.items()), "families that share an operator"
 """,
@@ -118,7 +121,7 @@ class Slow:
             registry.op("Twice", domain="a", since=2)(lambda t, x: x)
 
 sys.meta_path.insert(0, Slow())
-first = threading.Thread(target=registry.find, args=("ai.onnx.ml", "TreeEnsembleClassifier", 3))
+first = threading.Thread(target=registry.find, args=("ai.onnx.preview.training", "Adam", 1))
 first.start()
 assert half.wait(60)
 assert registry.find("a", "Twice", 2).since == 2
@@ -131,22 +134,32 @@ from pyruntime.frontend import registry
 
 class Interrupts:
     def find_spec(self, name, *rest):
-        if name == "pyruntime.ops.standard.optimizers":
+        if name == "pyruntime.ops.standard.unique":
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupts())
 try:
-    registry.find("ai.onnx.ml", "TreeEnsembleClassifier", 3)
+    registry.find("com.microsoft", "Unique", 1)
 except KeyboardInterrupt:
     del sys.meta_path[0]
-registry.find("ai.onnx.ml", "TreeEnsembleClassifier", 3)
+else:
+    raise AssertionError("not interrupted")
+for domain in ("com.microsoft", ""):
+    registry.find(domain, "Unique", 11)
+    registry.find(domain, "GridSample", 16)
+assert not registry.is_extended()
 """,
 }
 
 
 @pytest.mark.parametrize("code", FRESH.values(), ids=FRESH)
-def test_rare_families_come_when_one_is(code: str) -> None:
+def test_rare_families_come_when_they_are_needed(code: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_modules_of_rare_operators() -> None:
+    """The table is as the modules say."""
+    assert rare_operators.FILE.read_text() == rare_operators.text()
 
 
 @pytest.mark.parametrize(("domain", "known"), [("lib", ()), ("standard", ("lib",)), ("microsoft", ("lib", "standard")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pyruntime.host.text  # noqa: F401  registers its functions
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import I32, I64, STRING
 from pyruntime.ir.expr import Expr, const, isnan, select

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyruntime.host.text  # noqa: F401  registers its functions
 from pyruntime.frontend.registry import elementwise, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.host.regex import compiled
