@@ -21,7 +21,7 @@ _WITHOUT_EFFECT = "attn_rot_embd.weight"  # an older form of the angles
 def read_gguf_graph(source: Source) -> Graph:
     """The graph of a decoder. Errors: InvalidModel, which names an architecture, a type, a key or a tensor that is not
     known"""
-    file = read_gguf(source)
+    file = read_gguf(source, with_texts=False)
     return _Decoder(file).graph()
 
 

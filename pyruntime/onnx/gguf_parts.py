@@ -24,6 +24,7 @@ class GraphParts:
         self.nodes: list[Node] = []
         self.weights: dict[str, Weight] = {}
         self.read: set[str] = set()  # names of the tensors that the graph uses
+        self._unpacked: set[str] = set()  # names of codes that a node gives
         self._count = 0
 
     def __call__(
@@ -89,6 +90,7 @@ class GraphParts:
         attributes = {"kind": found.kind, **({"bits": width} if width != block.bits else {})}
         symmetric = block.minimum is None and width == block.bits
         outputs = [f"{name}:{part}_{width}" for part in ("codes", "scales", "zeros")][: 2 if symmetric else 3]
-        if not any(node.outputs[0] == outputs[0] for node in self.nodes):
+        if outputs[0] not in self._unpacked:
+            self._unpacked.add(outputs[0])
             self("Unpack", name, domain="pyruntime.gguf", outputs=outputs, **attributes)
         return tuple(outputs), width, block.group

@@ -42,10 +42,12 @@ class GgufFile:
     tensors: Mapping[str, Tensor]
 
 
-def read_gguf(source: Source) -> GgufFile:
-    """Errors: InvalidModel for a damaged file, another version or byte order, or a tensor of an unknown type, which it
+def read_gguf(source: Source, *, with_texts: bool = True) -> GgufFile:
+    """with_texts: also lists of texts, which take most of the time: a tokenizer's tokens. Without, they are empty.
+
+    Errors: InvalidModel for a damaged file, another version or byte order, or a tensor of an unknown type, which it
     names"""
-    cursor = _Cursor(source)
+    cursor = _Cursor(source, with_texts)
     if cursor.bytes(4) != MAGIC:
         raise cursor.damaged("it does not begin with GGUF")
     version = cursor.number("I")
@@ -84,8 +86,8 @@ def _size(name: str, kind: int, shape: tuple[int, ...]) -> int:
 class _Cursor:
     """Reads the values of a file one after the other. It loads a mebibyte at a time."""
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    def __init__(self, source: Source, with_texts: bool) -> None:
+        self.source, self._with_texts = source, with_texts
         self.at = 0
         self._start, self._window = 0, b""
 
@@ -121,10 +123,23 @@ class _Cursor:
         kind, count = self.number("I"), self.number("Q")
         if count > self.source.size:  # each element takes a byte at least
             raise self.damaged(f"a list before byte {self.at} has {count} elements")
+        if kind == _STRING and not self._with_texts:
+            self._skip_texts(count)
+            return []
         form = _NUMBERS[kind] if kind < len(_NUMBERS) else ""
         if form:
             return list(struct.unpack(f"<{count}{form}", self.bytes(count * struct.calcsize(form))))
         return [self.value(kind, depth + 1) for _ in range(count)]
+
+    def _skip_texts(self, count: int) -> None:
+        while count:
+            self.bytes(8)  # loads what follows, or reports the end of the file
+            self.at -= 8
+            window, at = self._window, self.at - self._start
+            while count and at + 8 <= len(window):
+                at += 8 + int.from_bytes(window[at : at + 8], "little")
+                count -= 1
+            self.at = self._start + at
 
     def tensor(self) -> tuple[int, tuple[int, ...], int]:
         """Type, shape and offset among the tensors."""
