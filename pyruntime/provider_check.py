@@ -17,38 +17,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pyruntime import ArrayProvider, InferenceSession, InvalidInput, PyRuntimeError, register_provider
+from pyruntime import ArrayProvider, InferenceSession, InvalidInput, PyRuntimeError, TrainingSession, register_provider
 from pyruntime.cli.common import random_array
 from pyruntime.codegen.array_provider import Bind, Job, Part
-from pyruntime.ir.dtype import F32
-from pyruntime.onnx.write import GraphWriter, value_info
+from pyruntime.ir.dtype import BOOL
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.storage import code_of
+from pyruntime.provider_models import MODELS, Arrays, has_weights, small_model
 
-SIZES = (1, 2, 7, 64)
-# Name -> shapes of inputs (N: each of SIZES), shape of the output, nodes: operator, inputs, attributes. A node's result
-# has the number of the node as its name; the last one is the output.
-Node = tuple[str, str, dict[str, Any]]
-MODELS: dict[str, tuple[dict[str, str], str, list[Node]]] = {
-    "elementwise": ({"x": "N 48", "b": "48"}, "N 48", [("Add", "x b", {}), ("Tanh", "0", {}), ("Mul", "1 x", {})]),
-    "product": ({"x": "N 64", "w": "64 96"}, "N 96", [("MatMul", "x w", {})]),
-    "epilogue": ({"x": "N 64", "w": "96 64", "b": "96"}, "N 96", [("Gemm", "x w b", {"transB": 1}), ("Exp", "0", {})]),
-    "heads": (
-        {"x": "2 N 4 8"}, "2 N 4 8",
-        [("Transpose", "x", {"perm": [0, 2, 1, 3]}), ("Transpose", "x", {"perm": [0, 2, 3, 1]}), ("MatMul", "0 1", {}),
-         ("Softmax", "2", {}), ("MatMul", "3 0", {}), ("Transpose", "4", {"perm": [0, 2, 1, 3]})],
-    ),
-    "convolution": (
-        {"x": "1 8 N 9", "w": "16 8 3 3", "b": "16"}, "1 16 N 9",
-        [("Conv", "x w b", {"pads": [1, 1, 1, 1]}), ("Relu", "0", {})],
-    ),
-    "depthwise": ({"x": "1 8 N 9", "w": "8 1 3 3"}, "1 8 N 9", [("Conv", "x w", {"pads": [1] * 4, "group": 8})]),
-    "norm": ({"x": "N 48", "s": "48", "b": "48"}, "N 48", [("LayerNormalization", "x s b", {})]),
-    "rows": ({"x": "N 48"}, "N 1", [("ReduceMax", "x", {}), ("Neg", "0", {})]),
-}  # fmt: skip
 # What can be wrong: the advice that follows the finding.
 ADVICE = {
     "computes other values than WebAssembly": "Compute what the kernel's expression says, or refuse it in supports.",
@@ -65,6 +47,9 @@ ADVICE = {
     "raises an exception": "Refuse in supports what it cannot run.",
     "gets in the way when a job fails": "It is also called after an error, and must not raise one then.",
     "leaves threads running": "Each session has left some: end in close what open, compile or a job began.",
+    "computes other values with several sessions": "Keep in each session's object what its jobs write.",
+    "gives back other elements than upload has copied": "Copy all elements, to and from the start of the memory.",
+    "trains other weights than WebAssembly": "Compute from the arrays of each run: weights change between runs.",
     "is not written, but run_start is": "Write both: run_end is also called after a run that failed.",
     "takes no kernel of these models": "Check with options with which it takes small kernels, or with a model.",
 }
@@ -76,7 +61,7 @@ class Notes:
 
     found: member and fault of each finding, and where it was first; count: of findings, with repeated ones; taken:
     kernels by kind; phase: the member and the fault that any finding means now, if not its own; inside: the member
-    that was called last; threads: those that the members began; is_failing: whether jobs fail on purpose
+    that was called last; threads: those that the members began; failing: the member that fails on purpose, or ""
     """
 
     def __init__(self) -> None:
@@ -85,7 +70,7 @@ class Notes:
         self.inside = self.case = ""
         self.phase: tuple[str, str] | None = None
         self.count = 0
-        self.is_failing = False
+        self.failing = ""
         self.threads: set[threading.Thread] = set()
 
     def add(self, member: str, fault: str, detail: str = "") -> None:
@@ -113,7 +98,7 @@ class Notes:
 
 
 class Watched(ArrayProvider):
-    """A provider whose members' calls are checked."""
+    """A provider whose members' calls are checked. One with a memory of its own is a `WatchedDevice`."""
 
     def __init__(self, inner: ArrayProvider, notes: Notes, name: str) -> None:
         self.inner, self.notes = inner, notes
@@ -122,35 +107,46 @@ class Watched(ArrayProvider):
 
     def open(self, options: Mapping[str, Any], threads: int) -> ArrayProvider:
         opened = self.notes.call("open", self.inner.open, options, threads)
-        return Watched(opened, self.notes, self.name) if isinstance(opened, ArrayProvider) else opened
+        return watched(opened, self.notes, self.name) if isinstance(opened, ArrayProvider) else opened
 
     def compile(self, part: Part) -> Bind:
         self.notes.taken.update(getattr(k, "routine", type(k).__name__) for k in part.kernels)
         bind = self.notes.call("compile", self.inner.compile, part)
 
-        def watched(inputs: Sequence[Any], outputs: Sequence[Any], symbols: Mapping[Any, int]) -> Job:
+        def bind_watched(inputs: Sequence[Any], outputs: Sequence[Any], symbols: Mapping[Any, int]) -> Job:
+            self._fail("bind")
             job = self.notes.call("bind", bind, inputs, outputs, symbols)
-            return (lambda: self._job(job, inputs, outputs)) if callable(job) else job
+            return (lambda: self._job(part, job, inputs, outputs)) if callable(job) else job
 
-        return watched if callable(bind) else bind
+        return bind_watched if callable(bind) else bind
 
-    def _job(self, job: Job, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Runs a job three times, with its outputs full of one byte, the same, and another one."""
-        if self.notes.is_failing:
+    def _fail(self, member: str) -> None:
+        if self.notes.failing == member:
             raise RuntimeError("an error that the check made")
+
+    def read(self, t: Tensor, array: Any) -> Any:
+        """The bytes of a tensor."""
+        return array.copy().reshape(-1).view(np.uint8)
+
+    def fill(self, t: Tensor, array: Any, filler: int) -> None:
+        array.reshape(-1).view(np.uint8)[...] = filler
+
+    def _job(self, part: Part, job: Job, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Runs a job three times, with its outputs full of one byte, the same, and another one."""
+        self._fail("job")
         if self.notes.phase:
             self.notes.call("job", job)
             return
-        before = [x.tobytes() for x in inputs]
-        bytes_of = [y.reshape(-1).view(np.uint8) for y in outputs]
+        given, results = [*zip(part.inputs, inputs, strict=True)], [*zip(part.outputs, outputs, strict=True)]
+        before = [self.read(*x).tobytes() for x in given]
         made = []
-        low, high = (0, 1) if any(y.dtype == bool for y in outputs) else (0xFF, 0x3F)
+        low, high = (0, 1) if any(t.dtype is BOOL for t in part.outputs) else (0xFF, 0x3F)
         for filler in (low, low, high):
-            for y in bytes_of:
-                y[...] = filler
+            for y in results:
+                self.fill(*y, filler)
             self.notes.call("job", job)
-            made.append([y.copy() for y in bytes_of])
-        if before != [x.tobytes() for x in inputs]:
+            made.append([self.read(*y) for y in results])
+        if before != [self.read(*x).tobytes() for x in given]:
             self.notes.add("job", "changes an input")
             return
         first, again, other = map(np.concatenate, made)
@@ -182,34 +178,45 @@ for _name in ("run_start", "run_end", "close"):
     setattr(Watched, _name, _called(_name))
 
 
+class WatchedDevice(Watched):
+    """The same with a memory of its own."""
+
+    def allocate(self, size: int) -> Any:
+        return self.notes.call("allocate", self.inner.allocate, size)
+
+    def upload(self, handle: Any, array: Any) -> None:
+        self.notes.call("upload", self.inner.upload, handle, array)
+        back = np.empty_like(array)
+        self.notes.call("download", self.inner.download, handle, back)
+        if back.tobytes() != array.tobytes():
+            self.notes.add("download", "gives back other elements than upload has copied")
+
+    def download(self, handle: Any, array: Any) -> None:
+        self.notes.call("download", self.inner.download, handle, array)
+
+    def free(self, handle: Any) -> None:
+        self.notes.call("free", self.inner.free, handle)
+
+    def read(self, t: Tensor, array: Any) -> Any:
+        found = np.empty(array.shape, code_of(t.dtype))
+        if found.size:
+            self.inner.download(array.handle, found)
+        return found.reshape(-1).view(np.uint8)
+
+    def fill(self, t: Tensor, array: Any, filler: int) -> None:
+        made = np.full(prod(array.shape) * t.dtype.size, filler, np.uint8)
+        if made.size:
+            self.inner.upload(array.handle, made.view(code_of(t.dtype)).reshape(array.shape))
+
+
+def watched(inner: ArrayProvider, notes: Notes, name: str) -> Watched:
+    has_memory = type(inner).allocate is not ArrayProvider.allocate
+    return (WatchedDevice if has_memory else Watched)(inner, notes, name)
+
+
 # ── models and sessions ───────────────────────────────────────────────────────────────────────────────────────────────
 
-Feeds = list[dict[str, Any]]
-
-
-def small_model(name: str, is_constant: bool) -> tuple[bytes, Feeds]:
-    """A model of the table, and its feeds in all sizes. is_constant: whether all inputs but x are constants"""
-    shapes, out, nodes = MODELS[name]
-    rng = np.random.default_rng(0)
-    arrays = {key: _random(rng, shape, 1) for key, shape in shapes.items() if key != "x"}
-    write = GraphWriter()
-    names = {key: key for key in shapes}
-    if is_constant:
-        names |= {key: write.constant(F32, *x.ravel().tolist(), shape=x.shape) for key, x in arrays.items()}
-    for n, (operator, inputs, attributes) in enumerate(nodes):
-        output = "y" if n == len(nodes) - 1 else ""
-        names[str(n)] = write(operator, *[names[key] for key in inputs.split()], output=output, **attributes)
-
-    def value(key: str, shape: str) -> bytes:
-        return value_info(key, F32, [int(d) if d.isdigit() else d for d in shape.split()])
-
-    model = write.model([value(key, shapes[key]) for key in shapes if names[key] == key], [value("y", out)])
-    kept = {} if is_constant else arrays
-    return model, [{"x": _random(rng, shapes["x"], n), **kept} for n in SIZES]
-
-
-def _random(rng: np.random.Generator, shape: str, size: int) -> Any:
-    return rng.standard_normal([size if d == "N" else int(d) for d in shape.split()], dtype=np.float32)
+Feeds = list[Arrays]
 
 
 def models_of(paths: Sequence[str], names: Sequence[str] = ()) -> Mapping[str, tuple[bytes, Feeds]]:
@@ -217,7 +224,7 @@ def models_of(paths: Sequence[str], names: Sequence[str] = ()) -> Mapping[str, t
     found = {}
     for name in names or MODELS:
         found[name] = small_model(name, False)
-        if len(MODELS[name][0]) > 1:
+        if has_weights(name):
             found[f"{name}, constant weights"] = small_model(name, True)
     for path in paths:
         beside = Path(path).with_suffix(".npz")
@@ -238,7 +245,7 @@ class Check:
         self.name = f"{provider.name} {next(_numbers)}"
         self.provider, self.options, self.limit = provider, options, limit
         self.has_shared_threads = False
-        register_provider(Watched(provider, self.notes, self.name))
+        register_provider(watched(provider, self.notes, self.name))
 
     def session(self, model: bytes, options: Mapping[str, Any]) -> InferenceSession:
         return InferenceSession(model, providers=[(self.name, dict(options)), "wasm"])
@@ -256,8 +263,8 @@ class Check:
             self.notes.add("compile", "computes other values than WebAssembly")
 
     def model(self, model: bytes, feeds: Feeds) -> None:
-        """Checks all members with one model."""
-        notes, wasm, known = self.notes, InferenceSession(model), self.notes.count
+        """Checks all members with one model; the lives of sessions if it has a new kind of kernels."""
+        notes, wasm, known, kinds = self.notes, InferenceSession(model), self.notes.count, set(self.notes.taken)
         expected = [wasm.run(None, f) for f in feeds]
         notes.phase = None
         one = self.session(model, self.options)
@@ -266,7 +273,7 @@ class Check:
         for moved in one.explain()["moved"]:
             if notes.count == known:
                 notes.add("the provider", "raises an exception", moved["reason"])
-        if notes.count == known and notes.taken:
+        if notes.count == known and notes.taken.keys() - kinds:
             self.lives(model, one, feeds, expected)
         one.release()
         for thread in notes.threads:
@@ -278,16 +285,33 @@ class Check:
         notes.threads.clear()
 
     def lives(self, model: bytes, one: InferenceSession, feeds: Feeds, expected: Sequence[Any]) -> None:
-        """Checks concurrent runs, two sessions of which one ends, and jobs that fail."""
+        """Checks concurrent runs of one session and of two, of which one ends, and members that fail."""
         notes = self.notes
+        other = self.session(model, self.options)
+        (small, first), (large, last) = ((feeds[n], expected[n]) for n in (0, min(3, len(feeds) - 1)))
         notes.phase = "job", "computes other values in concurrent runs"
+        self.concurrently([(one, small, first), (one, large, last)])
+        notes.phase = "job", "computes other values with several sessions"
+        self.concurrently([(one, large, last), (other, small, first)])
+        notes.phase = "close", "ends other sessions, too"
+        other.run(None, feeds[0])
+        other.release()
+        self.compare(lambda: one.run(None, feeds[0]), expected[0])
+        notes.phase = "run_end", "gets in the way when a job fails"
+        for notes.failing in ("job", "bind"):
+            failing = self.session(model, self.options)
+            self.compare(lambda f=failing: f.run(None, feeds[0]), expected[0])  # type: ignore[misc]
+            failing.release()
+        notes.failing = ""
 
-        def several(f: Any, e: Any) -> None:
+    def concurrently(self, runs: Sequence[tuple[InferenceSession, Any, Any]]) -> None:
+        """Runs sessions with feeds in a thread each, and compares."""
+
+        def several(session: InferenceSession, f: Any, e: Any) -> None:
             for _ in range(5):
-                self.compare(lambda: one.run(None, f), e)
+                self.compare(lambda: session.run(None, f), e)
 
-        pairs = [(feeds[n], expected[n]) for n in (0, -1)]
-        threads = [threading.Thread(target=several, args=pair, daemon=True) for pair in pairs]
+        threads = [threading.Thread(target=several, args=run, daemon=True) for run in runs]
         interval = sys.getswitchinterval()
         sys.setswitchinterval(1e-6)  # so that the threads take turns within a job
         for t in threads:
@@ -295,16 +319,24 @@ class Check:
         for t in threads:
             t.join()
         sys.setswitchinterval(interval)
-        notes.phase = "close", "ends other sessions, too"
-        other = self.session(model, self.options)
-        other.run(None, feeds[0])
-        other.release()
-        self.compare(lambda: one.run(None, feeds[0]), expected[0])
-        notes.phase, notes.is_failing = ("run_end", "gets in the way when a job fails"), True
-        failing = self.session(model, self.options)
-        self.compare(lambda: failing.run(None, feeds[0]), expected[0])
-        failing.release()
-        notes.is_failing = False
+
+    def trains(self) -> None:
+        """Checks a training session: weights are states, which the steps change."""
+        if self.notes.found:
+            return  # it would only repeat them
+        self.notes.phase = None
+        model, (feeds, *_) = small_model("product", True)
+        target = {"target": np.zeros((1, 96), np.float32)}
+
+        def losses(*providers: Any) -> list[float]:
+            options: Any = {"loss": {"mse": "y"}, "optimizer": {"sgd": 0.1}}
+            with TrainingSession(model, providers=[*providers, "wasm"], **options) as session:
+                return [float(session.step({**feeds, **target}).loss) for _ in range(4)]
+
+        expected, known = losses(), self.notes.count
+        found = losses((self.name, dict(self.options)))
+        if self.notes.count == known and not np.allclose(found, expected, rtol=1e-3):
+            self.notes.add("job", "trains other weights than WebAssembly")
 
     def members(self, model: bytes) -> None:
         """Checks members that need no run."""
@@ -320,12 +352,13 @@ class Check:
             except InvalidInput:
                 pass
 
-    def run(self, models: Mapping[str, tuple[bytes, Feeds]]) -> list[str]:
+    def run(self, models: Mapping[str, tuple[bytes, Feeds]], has_training: bool = True) -> list[str]:
         """Sentences, one for each finding."""
         notes = self.notes
         first = next(iter(models.values()))[0]
-        works = [("without a run", partial(self.members, first))]
+        works: list[tuple[str, Callable[[], None]]] = [("without a run", partial(self.members, first))]
         works += [(name, partial(self.model, *model)) for name, model in models.items()]
+        works += [("training", self.trains)] * has_training
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for notes.case, work in works:

@@ -379,6 +379,12 @@ async function python() {
  * themselves. */
 const NOT_IN_PAGES = /\.(map|cjs|ts|cts|whl|bin)$|\.node\.|^pyodide-lock|\.sw\./;
 
+/** Writes what checks a provider in JavaScript, and its models. */
+async function providerCheck() {
+  await cp(join(ROOT, 'web/provider_check.js'), join(DIST, 'provider_check.mjs'));
+  await runPython('pyruntime.provider_models', join(DIST, 'provider_models.json'));
+}
+
 /** Writes the types twice, for import and for require(), because TypeScript reads a file as only one of both. */
 async function types() {
   for (const name of ['index', 'pictures', 'providers', 'training', 'quantize', 'ort', 'extras', 'offline', 'offline.sw', 'engine.sw']) {
@@ -395,7 +401,7 @@ const start = performance.now();
 if (!given('--site-only')) {
   await rm(DIST, { recursive: true, force: true });
   await mkdir(DIST, { recursive: true });
-  await Promise.all([bundles().then(wheel), types(), python(), runPython('scripts.error_pages')]);
+  await Promise.all([bundles().then(wheel), types(), python(), runPython('scripts.error_pages'), providerCheck()]);
   await writeList(DIST, 'assets.json', (path) => !NOT_IN_PAGES.test(path));
   if (given('--compress')) await compressAll(DIST);
 }

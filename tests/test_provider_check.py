@@ -37,6 +37,7 @@ def visitor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (["visitor.segments"], "Map"),
         (["visitor.norms:provider"], "onnx:LayerNormalization"),
         (["visitor.hostile:pooled"], "matmul"),
+        (["visitor.device"], "matmul"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else x,
 )
@@ -52,7 +53,7 @@ def test_the_provider_of_the_docs() -> None:
     names: dict[str, Any] = {"__name__": "example"}
     exec(block.text, names)
     check = provider_check.Check(names["Products"](), {}, limit=60)
-    assert check.run(provider_check.models_of([])) == []
+    assert check.run(provider_check.models_of([], ["product", "stacked products", "branch"])) == []
     assert list(check.notes.taken) == ["matmul"]
 
 
@@ -88,6 +89,9 @@ def test_models_and_options_of_the_command(capsys: pytest.CaptureFixture[str], t
         "ChangesInputs": "job changes an input (product)",
         "Counts": "job computes other values when it runs again (product)",
         "Shares": "job computes other values in concurrent runs (product)",
+        "SharesInSessions": "job computes other values with several sessions (product",
+        "Keeps": "job trains other weights than WebAssembly (training)",
+        "Truncates": "download gives back other elements than upload has copied (product",
         "Wavers": "supports changes its answers (product: '', then 'not now')",
         "Untyped": "options accept values of any type (without a run: device)",
         "OneForAll": "close ends other sessions, too (product",
@@ -105,7 +109,7 @@ def test_hostile_providers(name: str, expected: str) -> None:
     hostile = import_module("visitor.hostile")
     check = provider_check.Check(getattr(hostile, name)(), {}, limit=2 if name == "Endless" else 60)
     try:
-        found = check.run(provider_check.models_of([], ["product"]))
+        found = check.run(provider_check.models_of([], ["product"]), has_training=name == "Keeps")
     finally:
         hostile.ended.set()
     assert len(found) == 1 and found[0].startswith(expected), found

@@ -19,8 +19,8 @@ NODE, INITIALIZER, INPUT, OUTPUT, VALUE_INFO = 1, 5, 11, 12, 13  # fields of Gra
 NODE_INPUT, NODE_OUTPUT, NODE_NAME, OP_TYPE, ATTRIBUTE, NODE_DOMAIN = 1, 2, 3, 4, 5, 7
 IR_VERSION, GRAPH, OPSETS = 1, 7, 8  # fields of ModelProto
 _DIMS, _DATA_TYPE, _TENSOR_NAME, _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 1, 2, 8, 9, 13, 14
-_FLOAT, _INT, _STRING, _INTS, _TYPE = 2, 3, 4, 8, 20  # fields of AttributeProto
-Value = int | float | str | Sequence[int]
+_FLOAT, _INT, _STRING, _GRAPH, _INTS, _TYPE = 2, 3, 4, 6, 8, 20  # fields of AttributeProto
+Value = int | float | str | bytes | Sequence[int]  # of an attribute; bytes: a GraphProto
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,8 @@ def _attribute(name: str, value: Value) -> bytes:
         found, kind = integer(_INT, value), 2
     elif isinstance(value, str):
         found, kind = text(_STRING, value), 3
+    elif isinstance(value, bytes):
+        found, kind = message(_GRAPH, value), 5
     else:
         found, kind = b"".join(integer(_INTS, n) for n in value), 7
     return text(1, name) + found + integer(_TYPE, kind)

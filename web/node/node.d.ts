@@ -27,6 +27,7 @@ declare module 'node:fs' {
 }
 declare module 'node:fs/promises' {
   export function stat(file: URL): Promise<{ size: number, isFile(): boolean }>;
+  export function readFile(file: URL, encoding: 'utf8'): Promise<string>;
 }
 declare module 'node:os' {
   export function availableParallelism(): number;

@@ -34,6 +34,8 @@ const provider = {
     return { ...provider };
   }),
   supports: or('supports', ({ routine }) => (routine === 'matmul' ? '' : 'only matrix products')),
+  supportsNode: or('supportsNode', () => false),
+  cost: or('cost', () => null),
   reads: or('reads', () => false),
   fuses: or('fuses', () => false),
   packs: or('packs', () => null),

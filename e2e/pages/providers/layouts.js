@@ -33,7 +33,10 @@ function reader(call, n, arrays, symbols) {
 
 export default {
   name: 'layouts',
-  supports: ({ kind, routine, outputs }) => (kind === 'call' && routine === 'matmul' && outputs[0].dims.length === 2 ? '' : 'only products of matrices'),
+  supports({ kind, routine, inputs, outputs }) {
+    if (kind !== 'call' || routine !== 'matmul' || outputs[0].dims.length !== 2) return 'only products of matrices';
+    return [...inputs, ...outputs].every(({ type }) => type === 'float32') ? '' : 'only float32';
+  },
   reads: (call, operand, { strides }) => strides.length === 2,
   fuses: (call, out, order, epilogue) => order.every((axis, n) => axis === n) && epilogue !== null && knows(epilogue),
 
@@ -48,7 +51,8 @@ export default {
     return (given, [out], symbols) => {
       const arrays = new Map(inputs.map(({ id }, n) => [id, given[n]]));
       const [a, b] = [0, 1].map((n) => reader(call, n, arrays, symbols));
-      const depth = dimOf(call.attributes.k ?? 8, symbols);
+      const first = call.strided[0]?.tensor ?? inputs.find(({ id }) => id === call.operands[0]);
+      const depth = dimOf(first.dims.at(-1), symbols);
       return () => {
         for (let n = 0; n < out.length; n++) {
           const axes = [Math.floor(n / out.dims[1]), n % out.dims[1]];

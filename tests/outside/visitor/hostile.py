@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.kernel import Call
+from visitor.device import Device
 from visitor.products import Products
 
 ended = threading.Event()  # ends what `Endless` waits for, after its test
@@ -74,6 +75,39 @@ class Shares(Hostile):
         time.sleep(0.002)
         rows = min(map(len, (self.product, outputs[0])))
         outputs[0][:rows] = self.product[:rows]
+
+
+class SharesInSessions(Shares):
+    """Runs of one session wait for each other, those of others do not."""
+
+    concurrent = False
+    state = type("State", (), {})()
+
+    def job(self, job, inputs, outputs):
+        Shares.job(self.state, job, inputs, outputs)
+
+
+class Keeps(Hostile):
+    def compile(self, part):
+        inner = Products.compile(self, part)
+        kept = {}
+
+        def bind(inputs, outputs, symbols):
+            arrays = [kept.setdefault(n, x.copy()) if x.shape == (64, 96) else x for n, x in enumerate(inputs)]
+            return inner(arrays, outputs, symbols)
+
+        return bind
+
+
+class Truncates(Device):
+    name, options = "truncates", {}
+
+    def open(self, options, threads):
+        return Truncates()
+
+    def upload(self, handle, array):
+        super().upload(handle, array)
+        self.buffers[handle][array.nbytes - 1] = 0
 
 
 class Wavers(Hostile):

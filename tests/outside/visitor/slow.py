@@ -9,7 +9,13 @@ ran = []  # nodes whose kernels ran here
 
 
 def flat(array):
-    return memoryview(array).cast("B").cast(memoryview(array).format).tolist()
+    return elements(array).tolist()
+
+
+def elements(array):
+    """A view of one axis. Those without elements cannot be cast."""
+    view = memoryview(array)
+    return view.cast("B").cast(view.format) if view.nbytes else memoryview(b"").cast(view.format)
 
 
 class SlowProvider(ArrayProvider):
@@ -31,7 +37,7 @@ class SlowProvider(ArrayProvider):
                 by_uid = {t.uid: data for t, (_, data) in zip(kernel.outputs, made, strict=True)}
                 for t, array in zip(part.outputs, outputs, strict=True):
                     data = by_uid[t.uid]
-                    view = memoryview(array).cast("B").cast(memoryview(array).format)
+                    view = elements(array)
                     for n, x in enumerate(data):
                         view[n] = x
 
