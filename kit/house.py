@@ -62,7 +62,8 @@ MAY_IMPORT = {
     "quantization exports",
     "c_library": "errors ir onnx frontend native pyruntime",
     "cli": "errors options training onnx frontend ops placement providers native runtime c_library pyruntime",
-    "provider_check": "cli codegen ir onnx pyruntime",
+    "provider_models": "ir onnx",
+    "provider_check": "cli codegen ir onnx provider_models pyruntime",
     "pyruntime": "errors codegen frontend ops placement compiler session training native api pyodide",
 }
 
@@ -85,6 +86,7 @@ WEB_MAY_IMPORT = {
     "index.js": "common page run",
     "node.js": "node index.js",
     "pyodide.js": "common run worker",
+    "provider_check.js": "",
 }
 
 # What each folder beside the engine may import of the others. All of them may import the engine.

@@ -39,8 +39,8 @@ from scripts import draw_house
 
 # Run on the desktop only, so these may import NumPy, onnx, wasmtime and wgpu; others import them in functions at most.
 NATIVE_ONLY = re.compile(
-    r"pyruntime\.(api|c_library|cli|native|onnxruntime|provider_check)(\..*)?|pyruntime\.providers\.\w+\.(wasmtime|wgpu)_\w+"
-    r"|pyruntime\.providers\.wasm\.native(\..*)?"
+    r"pyruntime\.(api|c_library|cli|native|onnxruntime|provider_(check|models))(\..*)?"
+    r"|pyruntime\.providers\.\w+\.(wasmtime|wgpu)_\w+|pyruntime\.providers\.wasm\.native(\..*)?"
 )
 
 # What `import pyruntime` offers; a change here is a change for users.

@@ -9,6 +9,15 @@
 /** A view of linear memory. @typedef {Uint8Array & { dims: readonly number[] }} View */
 /** inputs: element type and dims by name. @typedef {{ model: string, inputs: Record<string, [string, (number | string)[]]>, sizes: number[] }} Small */
 /** @typedef {{ findings: string[], taken: string[] }} Result */
+/** @typedef {Float32Array | Uint16Array | BigInt64Array | Int32Array | Int8Array | Uint8Array} Data */
+/** @typedef {{ type: string, data: Data }} Tensor */
+/** @typedef {Record<string, Tensor>} Tensors */
+/** @typedef {{ run(feeds: Tensors, options?: object): Promise<Tensors>, explain(): Promise<{ moved: { reason: string }[] }>, release(): Promise<void> }} Session */
+/**
+ * The package.
+ * @typedef {{ Tensor: new (type: string, data: Data, dims: number[]) => Tensor, registerProvider(address: URL): Promise<string>,
+ *   InferenceSession: { create(model: Uint8Array, options: object): Promise<Session> } }} Ort
+ */
 
 /** What follows a finding. @type {Record<string, string>} */
 const ADVICE = {
@@ -74,7 +83,7 @@ function watchedInstance(inner, check) {
   return {
     ...Object.fromEntries(written(QUESTIONS).map((name) => [name, ask(name)])),
     ...Object.fromEntries(written(['runStart', 'runEnd', 'close']).map((name) => [name, check === 'failing' && name === 'runEnd' ? guarded(inner) : passed(name)])),
-    compile: inner.compile && ((/** @type {any} */ part) => {
+    compile: inner.compile && ((/** @type {{ kernels: { kind: string, routine?: string }[] }} */ part) => {
       for (const { kind, routine } of part.kernels) tell('', 'takes', routine ?? kind);
       const bind = inner.compile(part);
       return typeof bind === 'function' ? watchedBind(bind, check) : bind;
@@ -123,35 +132,37 @@ export default address ? watched((await import(/* webpackIgnore: true */ /* @vit
 
 // ── in the page ──
 
-/** An element type's array, and its number n. @type {Record<string, (length: number, seed: number) => any>} */
-const VALUES = {
-  float32: (length, seed) => Float32Array.from({ length }, (_, n) => Math.sin(n * 0.7 + seed)),
-  float16: (length, seed) => Uint16Array.from({ length }, (_, n) => [0x3800, 0xb400, 0x3400, 0xb800, 0x2e66][(n * 3 + seed) % 5]),
-  int64: (length, seed) => BigInt64Array.from({ length }, (_, n) => BigInt((n * 7 + seed) % 9)),
-  int32: (length, seed) => Int32Array.from({ length }, (_, n) => (n * 7 + seed) % 9),
-  int8: (length, seed) => Int8Array.from({ length }, (_, n) => (n * 7 + seed) % 9),
-  uint8: (length, seed) => Uint8Array.from({ length }, (_, n) => (n * 7 + seed) % 9),
-  bool: (length, seed) => Uint8Array.from({ length }, (_, n) => (n + seed) % 2),
+/** An array of an element type, from integers by index. @type {Record<string, (length: number, at: (n: number) => number) => Data>} */
+const ARRAYS = {
+  float32: (length, at) => Float32Array.from({ length }, (_, n) => Math.sin(at(n) / 9)),
+  float16: (length, at) => Uint16Array.from({ length }, (_, n) => [0x3800, 0xb400, 0x3400, 0xb800, 0x2e66][at(n) % 5]),
+  int64: (length, at) => BigInt64Array.from({ length }, (_, n) => BigInt(at(n) % 9)),
+  int32: (length, at) => Int32Array.from({ length }, (_, n) => at(n) % 9),
+  int8: (length, at) => Int8Array.from({ length }, (_, n) => at(n) % 9),
+  uint8: (length, at) => Uint8Array.from({ length }, (_, n) => at(n) % 9),
+  bool: (length, at) => Uint8Array.from({ length }, (_, n) => at(n) % 2),
 };
 
-/** @param {any} ort @param {Small} small @param {number} run its number */
+/** @param {Ort} ort @param {Small} small @param {number} run its number */
 function feedsOf(ort, { inputs, sizes }, run) {
+  /** @type {Record<string, number>} */
   const dim = { N: sizes[run], M: sizes[run] + 1 };
-  const own = { c: () => [run % 2], go: () => [1], n: () => [BigInt(2 + run % 2)] };
+  /** Of conditions, which change from run to run, and of loops. @type {Record<string, number>} */
+  const own = { c: run, go: 1, n: 2 + run % 2 };
   return Object.fromEntries(Object.entries(inputs).map(([name, [type, given]]) => {
-    const dims = given.map((d) => (typeof d === 'number' ? d : dim[/** @type {'N' | 'M'} */ (d)]));
-    const data = VALUES[type](dims.reduce((product, n) => product * n, 1), given.some((d) => typeof d === 'string') ? run : 3);
-    if (name in own && type !== 'float32') data.set(own[/** @type {'c' | 'go' | 'n'} */ (name)]());
-    return [name, new ort.Tensor(type, data, dims)];
+    const dims = given.map((d) => (typeof d === 'number' ? d : dim[d]));
+    const seed = dims.length ? run + 3 : 0;
+    const at = (/** @type {number} */ n) => (name in own && type !== 'float32' ? own[name] : n * 7 + seed);
+    return [name, new ort.Tensor(type, ARRAYS[type](dims.reduce((product, n) => product * n, 1), at), dims)];
   }));
 }
 
-/** @param {{ type: string, data: any }} tensor @returns {number[]} */
-const numbers = ({ type, data }) => Array.from(data, type === 'float16' && data instanceof Uint16Array ? half : Number);
+/** @param {Tensor} tensor @returns {number[]} */
+const numbers = ({ type, data }) => Array.from(/** @type {ArrayLike<number | bigint>} */ (data), (value) => (type === 'float16' && data instanceof Uint16Array ? half(Number(value)) : Number(value)));
 /** @param {number} bits */
 const half = (bits) => (bits & 0x8000 ? -1 : 1) * (bits & 0x7c00 ? (1024 + (bits & 1023)) * 2 ** ((bits >> 10 & 31) - 25) : (bits & 1023) * 2 ** -24);
 
-/** @param {Record<string, any>} a @param {Record<string, any>} b */
+/** @param {Tensors} a @param {Tensors} b */
 const isEqual = (a, b) => Object.keys(b).every((name) => {
   const [x, y] = [numbers(a[name]), numbers(b[name])];
   const tolerance = (b[name].type === 'float16' ? 1e-2 : 1e-4) * Math.max(1, ...y.filter(Number.isFinite).map(Math.abs));
@@ -159,7 +170,7 @@ const isEqual = (a, b) => Object.keys(b).every((name) => {
 });
 
 class Check {
-  /** @param {any} ort @param {Record<string, unknown>} options of the provider @param {number} limit ms of one call */
+  /** @param {Ort} ort @param {Record<string, unknown>} options of the provider @param {number} limit ms of one call */
   constructor(ort, options, limit) {
     this.ort = ort;
     this.options = options;
@@ -207,7 +218,7 @@ class Check {
     return this.ended((signal) => this.ort.InferenceSession.create(model, { executionProviders, signal, logSeverityLevel: 4 }));
   }
 
-  /** @param {any} session @param {Small} small @param {Record<string, any>[]} expected @param {string} fault */
+  /** @param {Session} session @param {Small} small @param {Tensors[]} expected @param {string} fault */
   async compare(session, small, expected, fault) {
     for (let n = 0; n < expected.length && !this.found.size; n++) {
       const results = await this.ended((signal) => session.run(feedsOf(this.ort, small, n), { signal }));
@@ -231,7 +242,7 @@ class Check {
     await Promise.all([wasm.release(), one.release()]);
   }
 
-  /** Several sessions at once, of which one ends, and jobs that fail. @param {Small} small @param {Record<string, any>[]} expected */
+  /** Several sessions at once, of which one ends, and jobs that fail. @param {Small} small @param {Tensors[]} expected */
   async lives(small, expected) {
     const [one, other, failing] = [await this.session(small.model, 'values'), await this.session(small.model, 'values'), await this.session(small.model, 'failing')];
     if (!one || !other || !failing) return;
@@ -263,7 +274,7 @@ class Check {
 /**
  * Checks the provider that a module exports. models: by name, of `provider_models.json` beside this file; limit: milliseconds of a call.
  * Rejects with InvalidInput if it cannot be checked.
- * @param {any} ort the package @param {string | URL} module its address @param {Record<string, unknown>} [options] of the provider
+ * @param {Ort} ort the package @param {string | URL} module its address @param {Record<string, unknown>} [options] of the provider
  * @param {{ models?: string[], limit?: number }} [more] @returns {Promise<Result>}
  */
 export async function checkProvider(ort, module, options = {}, { models, limit = 20000 } = {}) {
@@ -315,5 +326,5 @@ async function main([module, ...options]) {
   }
 }
 
-const { argv, exit } = /** @type {any} */ (globalThis).process ?? {};
-if (!address && argv?.[1] && argv[2] && import.meta.url.endsWith(argv[1].replaceAll('\\', '/').split('/').pop() ?? '')) exit(await main(argv.slice(2)));
+const { argv, exit } = /** @type {{ process?: { argv: string[], exit(code: number): void } }} */ (/** @type {unknown} */ (globalThis)).process ?? {};
+if (!address && argv?.[1] && argv[2] && import.meta.url.endsWith(argv[1].replaceAll('\\', '/').split('/').pop() ?? '')) exit?.(await main(argv.slice(2)));
