@@ -108,6 +108,12 @@ MODELS = {
         {"x": "1 8 N 9", "w": "8 1 3 3"}, {"y": "1 8 N 9"}, [("y = Conv x w", {"pads": [1] * 4, "group": 8})], SIZES[:4]
     ),
     "norm": Model({"x": "N 48", "s": "48", "b": "48"}, {"y": "N 48"}, ["y = LayerNormalization x s b"]),
+    "norm of two axes": Model(
+        {"x": "N 4 6", "s": "4 6"}, {"y": "N 4 6", "m": "N 1 1"}, [("y m = LayerNormalization x s", {"axis": 1})]
+    ),
+    "norm of half floats": Model(
+        {"x": "f16:N 48", "s": "f16:48"}, {"y": "f16:N 48"}, ["h = LayerNormalization x s", "y = Softmax h"]
+    ),
     "rows": Model({"x": "N 48"}, {"y": "N 1"}, [("m = ReduceMax x", {"axes": [1]}), "y = Neg m"]),
     "columns": Model(
         {"x": "5 N 6"}, {"y": "5 6"}, [("m = ReduceSumSquare x", {"axes": [1], "keepdims": 0}), "y = Sqrt m"]

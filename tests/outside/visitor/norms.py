@@ -25,7 +25,8 @@ class Norms(ArrayProvider):
 
     def supports_node(self, node, inputs, attrs):
         self.nodes_asked.append(node)
-        return node in self.nodes and all(t is None or t.dtype is F32 for t in inputs)
+        is_last = attrs.get("axis", -1) in (-1, inputs[0].rank - 1)
+        return node in self.nodes and is_last and all(t is None or t.dtype is F32 for t in inputs)
 
     def cost(self, part):
         self.costs_asked.append(part)
