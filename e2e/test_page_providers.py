@@ -251,7 +251,7 @@ def test_whole_nodes_and_costs(page: Tab) -> None:
         """,
         NORM,
     )
-    for row, place in zip(found["rows"], ["norms", "wasm"], strict=True):
+    for row, place in zip(found["rows"], ["norms", "fused"], strict=True):
         assert row["equal"] == [True, True]
         assert row["places"][0].split()[:2] == ["LayerNormalization", place]
     asked, compiled = found["entries"][:2]

@@ -46,6 +46,7 @@ const channel = address ? new BroadcastChannel(`provider check ${id}`) : null;
 
 /** Tells the page. @param {string[]} entry */
 const tell = (...entry) => channel?.postMessage(entry);
+if (channel) channel.onmessage = () => tell('', 'heard', ''); // an answer to the page, which follows all that was told before
 
 /** @param {() => unknown} action @param {string} member */
 async function called(action, member) {
@@ -183,7 +184,12 @@ class Check {
     this.taken = new Set();
     this.case = '';
     this.channel = new BroadcastChannel(`provider check ${this.id}`);
-    this.channel.onmessage = ({ data: [member, fault, detail] }) => (fault === 'takes' ? this.taken.add(detail) : this.add(member, fault, detail));
+    this.answered = () => {};
+    this.channel.onmessage = ({ data: [member, fault, detail] }) => {
+      if (fault === 'heard') this.answered();
+      else if (fault === 'takes') this.taken.add(detail);
+      else this.add(member, fault, detail);
+    };
   }
 
   /** @param {string} member @param {string} fault @param {string} [detail] */
@@ -206,9 +212,18 @@ class Check {
     }
   }
 
-  /** Waits for what the worker tells. */
+  /** Waits for all that the worker has told until now. @returns {Promise<void>} */
   heard() {
-    return new Promise((resolve) => setTimeout(resolve, 20));
+    return new Promise((resolve) => {
+      const before = this.answered;
+      const end = setTimeout(resolve, this.limit);
+      this.answered = () => {
+        before();
+        clearTimeout(end);
+        resolve();
+      };
+      this.channel.postMessage('');
+    });
   }
 
   /** @param {string} bytes base64 @param {string} [check] */
@@ -218,9 +233,10 @@ class Check {
     return this.ended((signal) => this.ort.InferenceSession.create(model, { executionProviders, signal, logSeverityLevel: 4 }));
   }
 
-  /** @param {Session} session @param {Small} small @param {Tensors[]} expected @param {string} fault */
-  async compare(session, small, expected, fault) {
-    for (let n = 0; n < expected.length && !this.found.size; n++) {
+  /** @param {Session} session @param {Small} small @param {Tensors[]} expected @param {string} fault @param {number[]} [order] of the runs */
+  async compare(session, small, expected, fault, order = [...expected.keys()]) {
+    for (const n of order) {
+      if (this.found.size) return;
       const results = await this.ended((signal) => session.run(feedsOf(this.ort, small, n), { signal }));
       await this.heard();
       if (results && !this.found.size && !isEqual(results, expected[n])) this.add('job', fault);
@@ -247,7 +263,8 @@ class Check {
     const [one, other, failing] = [await this.session(small.model, 'values'), await this.session(small.model, 'values'), await this.session(small.model, 'failing')];
     if (!one || !other || !failing) return;
     const several = 'computes other values with several sessions';
-    await Promise.all([one, other].map((session) => this.compare(session, small, expected, several)));
+    const order = [...expected.keys(), ...expected.keys()];
+    await Promise.all([this.compare(one, small, expected, several, order), this.compare(other, small, expected, several, order.toReversed())]);
     if (this.found.size) return;
     await other.release();
     await this.compare(one, small, expected, 'ends other sessions, too');
