@@ -8,7 +8,6 @@ from typing import Any
 from e2e.conftest import Tab
 from kit.chromium import ROOT
 
-
 HOSTILE = {
     "none": "",
     "wrong": "job computes other values than WebAssembly (product)",
