@@ -8,11 +8,13 @@ from ..printer.native_imports import BLOCKS, BY_COLUMN, BY_ROW
 from ..schedules.arithmetic import Arithmetic
 from ..schedules.register_tile import PANEL
 from .function import Function
-from .kinds import AVX512, Kind
+from .kinds import AVX2, AVX512, Kind
 from .tiles import C_STRIDE, COUNT, NOW, PANELS, ROWS, SLOT, STRIDE, STRIDES, C, Tile
-from .x86 import R8, RAX, RBX, RCX, RDI, Memory
+from .x86 import R8, RAX, RBX, RCX, RDI, Label, Memory
 
 EXTENT, LENGTH, WORK = 1 << 13, 1 << 20, 1 << 30  # most rows or columns, most k, and most products of a call
+# With AVX2, two vectors of one or two rows are too few sums to hide the latency of additions.
+WIDE_ROWS, WIDE = 2, 4
 
 
 class BlockFunction(Function):
@@ -21,7 +23,7 @@ class BlockFunction(Function):
     def __init__(self, kind: Kind, windows: bool, arithmetic: Arithmetic = Arithmetic.FUSED) -> None:
         self.arithmetic, self.name = arithmetic, BLOCKS[arithmetic.name]
         super().__init__(kind, windows)
-        self.masks, self.dispatch, self.copying = (self.code.label() for _ in range(3))
+        self.masks, self.wide, self.dispatch, self.copying = (self.code.label() for _ in range(4))
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -108,29 +110,52 @@ class BlockFunction(Function):
     # ── loops over tiles ─────────────────────────────────────────────────────────────────────────────────────────
 
     def body(self) -> None:
-        """For each two vectors of columns, all rows. The slots of b, c, cols and col advance."""
-        code, lanes = self.code, self.kind.lanes
+        """For each two vectors of columns, all rows; with AVX2, first four vectors of few rows, while more than two are
+        left. The slots of b, c, cols and col advance."""
+        code = self.code
         code.op("mov", STRIDE, SLOT["lda"], wide=False)
         code.op("lea", STRIDES, Memory(STRIDE, 0, STRIDE, 2))
         code.op("mov", C_STRIDE, SLOT["ldc"], wide=False)
+        usual, done = code.label(), code.label()
+        if self.kind is AVX2:
+            code.constant("cmp", SLOT["rows"], WIDE_ROWS, wide=False)
+            code.jump(usual, "a")
+            again = code.here()
+            code.constant("cmp", SLOT["cols"], 2 * self.kind.lanes, wide=False)
+            code.jump(usual, "le")
+            self._columns(WIDE)
+            code.jump(again, "g")
+            code.jump(done)
+        code.place(usual)
         again = code.here()
-        self._mask_columns()
+        self._columns(2)
+        code.jump(again, "g")
+        code.place(done)
+
+    def _columns(self, count: int) -> None:
+        """Compute `count` vectors of columns and advance; the flags say whether columns are left."""
+        code, width = self.code, count * self.kind.lanes
+        self._mask_columns(width)
         for name in ("a", "c", "rows", "row", "b", "ldb", "step"):
             code.op("mov", RAX, SLOT[name])
             code.op("store", RAX, NOW[name])
-        self._rows()
+        if count == WIDE:
+            self._load_registers(width)
+            code.op("mov", RAX, SLOT["rows"], wide=False)
+            code.call(self.wide)
+        else:
+            self._rows()
         code.op("mov", RAX, SLOT["ldb"], wide=False)
-        code.shift("shl", RAX, (2 * lanes // PANEL).bit_length() - 1)
+        code.shift("shl", RAX, (width // PANEL).bit_length() - 1)
         code.op("add", RAX, SLOT["b"])
         code.op("store", RAX, SLOT["b"])
-        code.constant("add", SLOT["c"], 8 * lanes)
-        code.constant("add", SLOT["col"], 2 * lanes, wide=False)
-        code.constant("sub", SLOT["cols"], 2 * lanes, wide=False)
-        code.jump(again, "g")
+        code.constant("add", SLOT["c"], 4 * width)
+        code.constant("add", SLOT["col"], width, wide=False)
+        code.constant("sub", SLOT["cols"], width, wide=False)
 
-    def _mask_columns(self) -> None:
-        """Prepare the masks of columns that exist: of AVX-512 in k1 and k2, else the address of two vectors."""
-        code, width = self.code, 2 * self.kind.lanes
+    def _mask_columns(self, width: int) -> None:
+        """Prepare the masks of columns that exist: of AVX-512 in k1 and k2, else the address of vectors."""
+        code = self.code
         code.op("mov", RCX, SLOT["cols"], wide=False)
         code.constant("mov", RAX, width, wide=False)
         code.op("cmp", RCX, RAX, wide=False)
@@ -144,7 +169,7 @@ class BlockFunction(Function):
         else:
             code.op("sub", RAX, RCX)
             code.address(RCX, self.masks)
-            code.op("lea", RAX, Memory(RCX, 0, RAX, 4))
+            code.op("lea", RAX, Memory(RCX, 4 * (WIDE * self.kind.lanes - width), RAX, 4))
             code.op("store", RAX, NOW["cols"])
 
     def _rows(self) -> None:
@@ -156,7 +181,7 @@ class BlockFunction(Function):
         code.constant("cmp", NOW["rows"], full, wide=False)
         code.jump(again, "le")
         code.constant("mov", NOW["k"], full)
-        self._load_registers()
+        self._load_registers(2 * self.kind.lanes)
         code.constant("mov", RAX, full, wide=False)
         code.call(self.copying)
         code.op("mov", RAX, SLOT["scratch"])
@@ -175,7 +200,7 @@ class BlockFunction(Function):
         code.op("cmova", RAX, RCX, wide=False)
         code.place(cut)
         code.op("store", RAX, NOW["k"])
-        self._load_registers()
+        self._load_registers(2 * self.kind.lanes)
         code.call(self.dispatch)
         code.place(advance)
         code.op("mov", RAX, NOW["k"])
@@ -192,8 +217,8 @@ class BlockFunction(Function):
         code.op("store", RCX, NOW["rows"], wide=False)
         code.jump(again, "ne")
 
-    def _load_registers(self) -> None:
-        """Set the registers of a tile, but not rax, its number of rows."""
+    def _load_registers(self, width: int) -> None:
+        """Set the registers of a tile of some columns, but not rax, its number of rows."""
         code = self.code
         code.op("mov", ROWS[0], NOW["a"])
         for n in (1, 2):
@@ -202,30 +227,38 @@ class BlockFunction(Function):
         code.op("mov", COUNT, SLOT["k"], wide=False)
         code.op("mov", PANELS[0], NOW["b"])
         code.op("mov", RDI, NOW["ldb"], wide=False)
-        for n in range(1, 2 * self.kind.lanes // PANEL):
+        for n in range(1, width // PANEL):
             code.op("mov", PANELS[n], PANELS[n - 1])
             code.op("add", PANELS[n], RDI)
             code.constant("cmp", SLOT["cols"], PANEL * n, wide=False)
             code.op("cmovle", PANELS[n], PANELS[n - 1])
 
     def data(self) -> None:
-        """The functions `dispatch` and `copying`, the tiles, of which they jump to the one of rax rows, and masks."""
-        code, full = self.code, self.kind.rows
-        for label, rows in ((self.dispatch, range(full, 0, -1)), (self.copying, range(full, full + 1))):
-            tiles = {(r, n): code.label() for n in (1, 2) for r in rows}
-            narrow = code.label()
-            code.place(label)
+        """The functions `wide`, `dispatch` and `copying`, the tiles, of which they jump to the one of rax rows."""
+        code, full, lanes = self.code, self.kind.rows, self.kind.lanes
+        if self.kind is AVX2:
+            self._tiles(self.wide, range(WIDE_ROWS, 0, -1), (WIDE,))
+        self._tiles(self.dispatch, range(full, 0, -1), (2, 1))
+        self._tiles(self.copying, range(full, full + 1), (2, 1))
+        code.place(self.masks)
+        code.data(struct.pack(f"<{2 * WIDE * lanes}i", *[-1] * WIDE * lanes, *[0] * WIDE * lanes))
+
+    def _tiles(self, label: Label, rows: range, counts: tuple[int, ...]) -> None:
+        """Place a function and its tiles, of each number of vectors, the last of them for columns of one vector."""
+        code = self.code
+        tiles = {(r, n): code.label() for n in counts for r in rows}
+        narrow = code.label()
+        code.place(label)
+        if 1 in counts:
             code.constant("cmp", SLOT["cols"], self.kind.lanes, wide=False)
             code.jump(narrow, "le")
-            for n in (2, 1):
-                if n == 1:
-                    code.place(narrow)
-                for r in rows:
-                    code.constant("cmp", RAX, r, wide=False)
-                    code.jump(tiles[r, n], "e")
-            code.ret()
-            for (r, n), tile in tiles.items():
-                code.place(tile)
-                Tile(code, self.kind, self.arithmetic, r, n, copies=label is self.copying).write()
-        code.place(self.masks)
-        code.data(struct.pack("<32i", *[-1] * 16, *[0] * 16))
+        for n in counts:
+            if n == 1:
+                code.place(narrow)
+            for r in rows:
+                code.constant("cmp", RAX, r, wide=False)
+                code.jump(tiles[r, n], "e")
+        code.ret()
+        for (r, n), tile in tiles.items():
+            code.place(tile)
+            Tile(code, self.kind, self.arithmetic, r, n, copies=label is self.copying).write()

@@ -1,5 +1,5 @@
-"""Register tiles in machine code: up to 12 rows (AVX2: 6) times two vectors of columns. Sums are floats, or int32 of
-pairs of int16 or of four bytes along k (schedules/arithmetic.py).
+"""Register tiles in machine code: up to 12 rows (AVX2: 6) times two vectors of columns, with AVX2 also one or two rows
+times four. Sums are floats, or int32 of pairs of int16 or of four bytes along k (schedules/arithmetic.py).
 
 A tile adds the products of one k after another, so that an element does not depend on the place of its tile. Panels
 that do not exist repeat the last one. Columns past the end are computed and not stored.
@@ -57,7 +57,8 @@ class Tile:
         self.floats = arithmetic is Arithmetic.FUSED
         self.b = kind.vectors[:count]
         self.spare = kind.vectors[-2:] if kind is AVX512 else kind.vectors[14:16]
-        numbers = [2 + n for n in range(rows * count)]
+        self.width = count * kind.lanes  # columns
+        numbers = [max(2, count) + n for n in range(rows * count)]
         self.sums = [[kind.vectors[n] for n in numbers[count * r : count * (r + 1)]] for r in range(rows)]
 
     def write(self) -> None:
@@ -88,8 +89,8 @@ class Tile:
         """Load the lines of C to the right, which are written after the other rows of these columns."""
         self.code.op("mov", RAX, C)
         for _ in self.sums:
-            for n in range(8 * self.kind.lanes // LINE):
-                self.code.prefetch_to_write(Memory(RAX, 8 * self.kind.lanes + LINE * n))
+            for n in range(4 * self.width // LINE):
+                self.code.prefetch_to_write(Memory(RAX, 4 * self.width + LINE * n))
             self.code.op("add", RAX, C_STRIDE)
 
     def _all(self) -> list[Vector]:
@@ -161,7 +162,7 @@ class Tile:
         """Move the pointers by some k."""
         for base in ROWS[: -(-len(self.sums) // 4)]:
             self.code.constant("add", base, 4 * steps)
-        for panel in PANELS[: self.count * self.kind.lanes // PANEL]:
+        for panel in PANELS[: self.width // PANEL]:
             self.code.op("lea", panel, Memory(panel, 0, STEP, steps))
         if self.copies:
             self.code.constant("add", C, 8 * self.kind.lanes * steps)
@@ -226,12 +227,12 @@ class Tile:
         return label
 
     def _store(self) -> None:
-        code, width = self.code, self.count * self.kind.lanes
+        code = self.code
         if self.kind is AVX512:
             self._store_rows(lambda n, total, to: code.vector("store", total.masked(n + 1), to))
             return
         partial, done = code.label(), code.label()
-        code.constant("cmp", SLOT["cols"], width, wide=False)
+        code.constant("cmp", SLOT["cols"], self.width, wide=False)
         code.jump(partial, "l")
         self._store_rows(lambda n, total, to: code.vector("store", total, to))
         code.jump(done)
