@@ -22,10 +22,16 @@ MODELS = {
        y = Loop (, true, x) <body = b (int64 i, bool c, float[n, n] v) => (bool d, float[n, n] w) {
          d = Identity (c)  w = Sin (v) }>
      }""",
+    "a loop of many steps": """g (float[n, n] x) => (float[n, n] y) {
+       most = Constant <value = int64 {2000000000}> ()
+       y = Loop (most, , x) <body = b (int64 i, bool c, float[n, n] v) => (bool d, float[n, n] w) {
+         d = Identity (c)  w = Sin (v) }>
+     }""",
     "a procedure": """g (float[n, n] x) => (float[n, n] y) {
        i = CumSum (x, axis)  n = Shape <end = 1> (i)  y, k = TopK <axis = 0> (i, n) }""",
 }
-ENDLESS = {"a product": 3000, "a loop without an end": 64, "a procedure": 4500}  # n: products of 160 GFLOP
+# n: products of 160 GFLOP
+ENDLESS = {"a product": 3000, "a loop without an end": 64, "a loop of many steps": 64, "a procedure": 4500}
 TOOLS = """
   const { Tensor, Terminated, InferenceSession } = ort;
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));

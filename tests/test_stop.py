@@ -35,6 +35,14 @@ MODELS = {
            }""",
         np.ones((64, 64), np.float32),
     ),
+    "a loop of many steps": (
+        """g (float[n, n] x) => (float[n, n] y) {
+             most = Constant <value = int64 {2000000000}> ()
+             y = Loop (most, , x) <body = b (int64 i, bool c, float[n, n] v) => (bool d, float[n, n] w) {
+               d = Identity (c)  w = Sin (v) }>
+           }""",
+        np.ones((64, 64), np.float32),
+    ),
 }  # fmt: skip
 
 
@@ -113,6 +121,7 @@ def test_the_session_continues() -> None:
 CHAIN = "".join(f"t{i + 1} = MatMul (t{i}, x)  " for i in range(400))
 ON_GPU = {
     "a loop": MODELS["a loop without an end"][0].replace("w = Sin (v)", "w = MatMul (v, v)"),
+    "a loop of many steps": MODELS["a loop of many steps"][0].replace("2000000000", "1000000"),
     "a step": "g (float[n, n] x) => (float[n, n] y) { t0 = Sin (x) " + CHAIN + "y = Cos (t400) }",
 }
 

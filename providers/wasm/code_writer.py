@@ -14,12 +14,14 @@ from pyruntime.codegen.schedule import lower
 from pyruntime.errors import our_fault
 from pyruntime.ir.dtype import C64, C128, STRING
 from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Store, Tensor, root
+from pyruntime.ir.shape import AnyDim
 from pyruntime.ir.statements import nodes, statements
 
 from .printer.assembler import Function, Module
 from .printer.loops import print_kernel
 from .routines import attention, routines
 from .threads import spmd
+from .threads.cost import in_ranges
 
 MAX_PAGES = 65536  # 4 GiB, so that the module accepts any memory
 SCRATCH = 400 << 10  # bytes of the panels that a thread of a product or convolution packs (schedules/gemm.py, blocks)
@@ -125,7 +127,9 @@ class WasmCodeWriter:
         return self.module.to_bytes()
 
     def loop_form(self, kernel: Kernel) -> LoopCode | None:
-        return None if isinstance(kernel, Call) else lower(kernel).code
+        if isinstance(kernel, Call):
+            return None
+        return lower(in_ranges(kernel)[0] if isinstance(kernel, Loops) else kernel).code
 
     def text(self, function: str) -> str:
         """Return the text of a function and of the functions that it calls."""
@@ -146,7 +150,16 @@ class WasmCodeWriter:
         if isinstance(kernel, Call):
             routine = self.routines[kernel.routine]
             return self.repeats.calls([kernel], lambda: routine.emit(self, kernel), self.choices.at(kernel.node))
-        return self.repeats.calls([kernel], lambda: [self.invoke(lower(kernel), kernel)])
+        return self.repeats.calls([kernel], lambda: [self._plain(kernel)])
+
+    def _plain(self, kernel: Kernel) -> Invocation:
+        """The call of a kernel that no routine computes."""
+        consecutive: AnyDim = 1
+        if isinstance(kernel, Loops):
+            kernel, consecutive = in_ranges(kernel)
+        call = self.invoke(lower(kernel), kernel)
+        call.consecutive = consecutive
+        return call
 
     def _chain(self, chain: attention.Chain) -> list[Invocation]:
         return self.repeats.calls([chain.scores, chain.rows, chain.last], lambda: attention.emit(self, chain))

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from pyruntime.codegen.choices import ATTENTION, CONTRACTION, Choices
-from pyruntime.codegen.loop_ir import LoopCode, Lowered
+from pyruntime.codegen.loop_ir import LoopCode, Lowered, Param, RangeNumber
 from pyruntime.codegen.provider import EXTENT, Invocation, Memory, RowLimits
 from pyruntime.errors import our_fault
 from pyruntime.ir.expr import Expr, rewrite
@@ -18,6 +18,7 @@ from pyruntime.ir.statements import rebuild
 
 from .adapter import Adapter
 from .limits.integer_ranges import Ranges
+from .limits.iterations import in_ranges
 from .limits.support import conditions, reason
 from .printer.loops import Shader, generic, unless_faulty
 from .schedules import Scheduled, Task, scheduled
@@ -70,8 +71,8 @@ class WgslCodeWriter:
         calls: list[Invocation] = []
         attention = joints(kernels, private, self._chosen)
         for kernel in kernels:
-            task = Task(kernel, self._chosen(kernel.node), attention.get(id(kernel)))
             with our_fault("writing its shader", kernel.node):
+                task = Task(in_ranges(kernel, self.adapter), self._chosen(kernel.node), attention.get(id(kernel)))
                 calls += [self._invocation(kernel, one) for one in scheduled(task)]
             written(kernel.node)
         return calls
@@ -81,7 +82,7 @@ class WgslCodeWriter:
         return json.dumps([asdict(s) for s in self.shaders], separators=(",", ":")).encode()
 
     def loop_form(self, kernel: Kernel) -> LoopCode:
-        *_, last = scheduled(Task(kernel, self._chosen(kernel.node)))
+        *_, last = scheduled(Task(in_ranges(kernel, self.adapter), self._chosen(kernel.node)))
         return one_binding_each(last.lowered).code
 
     def text(self, function: str) -> str:
@@ -96,17 +97,17 @@ class WgslCodeWriter:
         """The call of a shader that computes the kernel, or a part of it."""
         self.kernels.append(one.kernel)
         lowered, updates = one_binding_each(one.lowered), updates_state(one.kernel)
-        key = (lowered.code.key(), one.name, updates)
+        ranges = next((n for n, p in enumerate(lowered.params) if isinstance(p, RangeNumber)), -1)
+        key = (lowered.code.key(), one.name, updates, ranges)
         if key not in self.numbers:
             self.numbers[key] = len(self.shaders)
             shader = one.printed(lowered.code)
-            shader = unless_faulty(shader) if updates else shader
+            shader = replace(unless_faulty(shader) if updates else shader, ranges=ranges)
             self.shaders.append(generic(shader) if self.adapter.specialises else shader)
             self.size += len(self.shaders[-1].source)
         name, scratch = str(self.numbers[key]), list(one.scratch)
-        return Invocation(
-            name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch, results=kernel.outputs
-        )  # fmt: skip
+        params: list[Param] = [p.count if isinstance(p, RangeNumber) else p for p in lowered.params]
+        return Invocation(name, lowered.tensors, params, lowered.work, kernel.node, scratch, results=kernel.outputs)
 
 
 def one_binding_each(lowered: Lowered) -> Lowered:

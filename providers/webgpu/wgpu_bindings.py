@@ -81,13 +81,13 @@ class Parameters:
 
 
 class Region:
-    """Parameter blocks of one step. offset: in the buffer; step: whose blocks it has; submission: number of the last
-    submission that uses them."""
+    """Parameter blocks of one step. offset: in the buffer; size: in bytes; step: whose blocks it has; submission:
+    number of the last submission that uses them."""
 
-    __slots__ = ("offset", "step", "submission")
+    __slots__ = ("offset", "size", "step", "submission")
 
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
+    def __init__(self, offset: int, size: int) -> None:
+        self.offset, self.size = offset, size
         self.step: Any = None
         self.submission = -1
 
@@ -96,7 +96,7 @@ class LayoutBindings:
     """What the dispatches of a step bind in one layout: for each call the addresses and bytes of its buffers and its
     bind group, and regions for parameter blocks. Steps of many shapes share a layout, and only rewrite their blocks.
 
-    starts: offset of each call's block in a region; size: bytes of a region"""
+    starts: offset of each call's block in a region; size: bytes of these blocks"""
 
     def __init__(self, calls: Sequence[dict[str, Any]], sizes: list[list[int]], words: Sequence[int]) -> None:
         self.calls = calls
@@ -109,13 +109,18 @@ class LayoutBindings:
             self.addresses.append(words[at : at + count])
             at += count + params
             self.starts.append(self.size)
-            self.size += -(-4 * params // SLOT) * SLOT
+            self.size += self.block(call)
         self.groups: list[Any] = [None] * len(calls)
         self.generation = self.epoch = -1
         self.own: list[Sequence[int]] = [()] * len(calls)  # numbers of the tensors' memories that each group binds
         self.has_own = False
         self.changes = 0  # how often a group was replaced
         self.regions: list[Region] = []
+
+    @staticmethod
+    def block(call: dict[str, Any]) -> int:
+        """Bytes of a call's parameter block."""
+        return -(-4 * (len(call["params"]) + 1) // SLOT) * SLOT
 
     def differs(self, n: int, own: Sequence[TensorMemory | None]) -> bool:
         """Whether group n binds other memories of tensors."""
@@ -143,11 +148,11 @@ class LayoutBindings:
         for region in self.regions:
             if region.step is step:
                 break
-            if region.submission != submission:
+            if region.submission != submission and region.size >= step.size:
                 free = region
         else:
             if free is None:
-                free = Region(parameters.reserve(self.size))
+                free = Region(parameters.reserve(step.size), step.size)
                 self.regions.append(free)
             region = free
             region.step = step

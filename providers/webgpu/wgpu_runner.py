@@ -25,12 +25,25 @@ SHORT = 0.02  # seconds: shorter steps are submitted whole, without a wait
 
 class Prepared:
     """A step with bound shapes. words: its argument blocks, as int32; counts: workgroups of each call along x and y,
-    None for calls without work; dispatches: for the bind groups and the region that `made_for` names."""
+    None for calls without work; ranges: by number of a call that has a dispatch for each range of steps, the number of
+    the parameter for the range, and the number of ranges; places: the call of each dispatch, and the offset of its
+    parameter block in a region; size: bytes of a region; dispatches: for the bind groups and the region that
+    `made_for` names."""
 
-    def __init__(self, bindings: LayoutBindings, words: bytes, counts: list[tuple[int, int] | None]) -> None:
+    def __init__(
+        self, bindings: LayoutBindings, words: bytes, counts: list[tuple[int, int] | None],
+        ranges: dict[int, tuple[int, int]],
+    ) -> None:  # fmt: skip
         self.bindings = bindings
         self.words = words
         self.counts = counts
+        self.ranges = ranges
+        self.places: list[tuple[int, int]] = []
+        self.size = bindings.size
+        for n, call in enumerate(bindings.calls):
+            for number in range(ranges[n][1] if n in ranges else 1) if counts[n] is not None else ():
+                self.places.append((n, self.size if number else bindings.starts[n]))
+                self.size += bindings.block(call) if number else 0
         self.dispatches: list[Dispatch] = []
         self.made_for: Any = None
         self.seconds = math.inf  # time of the last run
@@ -38,11 +51,18 @@ class Prepared:
 
     def blocks(self) -> bytearray:
         """The parameter blocks, as they lie in a region."""
-        found, at = bytearray(self.bindings.size), 0
+        found, at = bytearray(self.size), 0
         for call, start in zip(self.bindings.calls, self.bindings.starts, strict=True):
             first = at + 4 * len(call["buffers"])
             at = first + 4 * (len(call["params"]) + 1)
             found[start : start + at - first] = self.words[first:at]
+        numbers = dict.fromkeys(self.ranges, 0)
+        for n, start in self.places if self.ranges else ():
+            if n in self.ranges:
+                block, of_call = self.bindings.block(self.bindings.calls[n]), self.bindings.starts[n]
+                found[start : start + block] = found[of_call : of_call + block]
+                struct.pack_into("<i", found, start + 4 * self.ranges[n][0], numbers[n])
+                numbers[n] += 1
         return found
 
 
@@ -97,12 +117,15 @@ class GpuRunner:
         numbers = words.tolist()
         if layout.bindings is None:
             layout.bindings = LayoutBindings(calls, layout.sizes or [], numbers)
-        counts, at = [], -1
-        for call in calls:
-            at += len(call["buffers"]) + len(call["params"]) + 1
-            work, span = numbers[at], self.shaders[int(call["kernel"])].span
-            counts.append(fold_groups(-(-work // span), self.host.adapter.workgroups) if work > 0 else None)
-        return Prepared(layout.bindings, np.asarray(words, np.int32).tobytes(), counts)
+        counts, ranges, at = [], {}, -1
+        for n, call in enumerate(calls):
+            params = len(call["params"])
+            at += len(call["buffers"]) + params + 1
+            work, shader = numbers[at], self.shaders[int(call["kernel"])]
+            counts.append(fold_groups(-(-work // shader.span), self.host.adapter.workgroups) if work > 0 else None)
+            if shader.ranges >= 0:
+                ranges[n] = shader.ranges, numbers[at - params + shader.ranges]
+        return Prepared(layout.bindings, np.asarray(words, np.int32).tobytes(), counts, ranges)
 
     def run(self, step: Prepared, check: Callable[[], None]) -> None:
         """Run a prepared step. check: called between the submissions of a long step; raises an error to end the run."""
@@ -164,11 +187,9 @@ class GpuRunner:
         if step.made_for == (bindings.generation, region, bindings.changes):
             return
         step.dispatches = [
-            Dispatch(self._pipelines[int(call["kernel"])], group, region.offset + start, *count, _label(call))
-            for call, start, group, count in zip(
-                bindings.calls, bindings.starts, bindings.groups, step.counts, strict=True
-            )
-            if count is not None
+            Dispatch(self._pipelines[int(call["kernel"])], bindings.groups[n], region.offset + start, *count, _label(call))
+            for n, start in step.places
+            if (count := step.counts[n]) is not None and (call := bindings.calls[n])
         ]
         step.made_for = (bindings.generation, region, bindings.changes)
 

@@ -113,6 +113,8 @@ class Lowering:
         """The parameter that replaces a leaf; None if the leaf stays."""
         if e.op == "site":
             return self.parameter(Site(e.value))
+        if e.op == "range":
+            return self.parameter(e.value)
         return self.number(e.value) if e.op == "dim" or (e.op == "const" and e.dtype is I32) else None
 
     def address(self, t: Tensor, coords: Sequence[Expr]) -> Expr:

@@ -23,7 +23,15 @@ class Site:
     node: str
 
 
-Param = AnyDim | Site
+@dataclass(frozen=True, slots=True)
+class RangeNumber:
+    """A placeholder in `Lowered.params` for the number of a range of steps. count: of ranges; there is a dispatch for
+    each (step_ranges.py)"""
+
+    count: AnyDim
+
+
+Param = AnyDim | Site | RangeNumber
 
 
 @dataclass(frozen=True, slots=True, eq=False)

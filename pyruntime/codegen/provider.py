@@ -20,6 +20,7 @@ class Invocation:
     scratch: tensors among these that live only during this call
     inplace: (output, input) pairs that may share memory, since each element is read before it is written
     split: non-zero if the call is worth several threads
+    consecutive: the number of adjacent work units that one thread must run in order
     results: what the kernels of the call compute; the call writes those that are among its tensors
     """
 
@@ -31,6 +32,7 @@ class Invocation:
     scratch: list[Tensor] = field(default_factory=list)
     inplace: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     split: AnyDim = 0
+    consecutive: AnyDim = 1
     results: Sequence[Tensor] = ()
 
 

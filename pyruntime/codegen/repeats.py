@@ -38,4 +38,4 @@ def _call(c: Invocation, node: str, now: dict[int, Tensor]) -> Invocation:
     now |= {t.uid: Leaf("scratch").making(t.shape, t.dtype).out for t in c.scratch if t.uid not in now}
     tensors, scratch = [now[t.uid] for t in c.tensors], [now[t.uid] for t in c.scratch]
     inplace = [(now[a.uid], now[b.uid]) for a, b in c.inplace]
-    return Invocation(c.function, tensors, c.params, c.work, node, scratch, inplace, c.split)
+    return replace(c, tensors=tensors, node=node, scratch=scratch, inplace=inplace, results=())

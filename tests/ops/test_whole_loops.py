@@ -231,7 +231,7 @@ def test_a_loop_that_may_end_before_its_limit(condition: str, going: bool) -> No
 REASONS = {  # why a loop stays step by step, body of a Loop with the state h (4, N), further inputs
     "shapes depend on the step": ("v = Concat <axis = 0> (h, x)", "20"),
     "the number of its steps is not known before it runs": ("v = Add (h, x)", "trip"),
-    "it has more than 65536 steps": ("v = Add (h, x)", "65537"),
+    "it has more than 2147483647 steps": ("v = Add (h, x)", "2147483648"),
     'its body has the procedure "running", which threads run faster': (
         "s = ReduceSum <keepdims = 0> (h)  k = Add (large, s)  d = CumSum (k, axis)"
         "  r = ReduceMean <keepdims = 0> (d)  v = Mul (h, r)", "5"),

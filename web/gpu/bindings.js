@@ -87,8 +87,11 @@ export class Parameters {
   }
 }
 
-/** A step that has parameter blocks (prepared.js). @typedef {{ blocks(): Int32Array }} Prepared */
-/** Parameter blocks of one step. step: whose blocks it has; submission: the last one that uses them. @typedef {{ offset: number, step: Prepared | null, submission: number }} Region */
+/** A step that has parameter blocks (prepared.js). @typedef {{ size: number, blocks(): Int32Array }} Prepared */
+/** Parameter blocks of one step. size: in bytes; step: whose blocks it has; submission: the last one that uses them. @typedef {{ offset: number, size: number, step: Prepared | null, submission: number }} Region */
+
+/** Bytes of a call's parameter block. @param {Call['params']} params */
+export const blockSize = (params) => Math.ceil((4 * (params.length + 1)) / SLOT) * SLOT;
 
 /**
  * What the dispatches of a step bind in one layout: for each call the addresses of its buffers and its bind group, and regions for
@@ -103,14 +106,14 @@ export class LayoutBindings {
     this.addresses = [];
     /** Offset of each call's block in a region. @type {number[]} */
     this.starts = [];
-    /** Bytes of a region. */
+    /** Bytes of these blocks. */
     this.size = 0;
     let at = 0;
     for (const { buffers, params } of calls) {
       this.addresses.push(Array.from({ length: buffers.length }, (_, n) => words[at + n]));
       at += buffers.length + params.length + 1;
       this.starts.push(this.size);
-      this.size += Math.ceil((4 * (params.length + 1)) / SLOT) * SLOT;
+      this.size += blockSize(params);
     }
     /** @type {(GPUBindGroup | null)[]} */
     this.groups = calls.map(() => null);
@@ -133,9 +136,9 @@ export class LayoutBindings {
     }
     let region = this.regions.find((each) => each.step === step);
     if (!region) {
-      region = this.regions.find((each) => each.submission !== submission);
+      region = this.regions.find((each) => each.submission !== submission && each.size >= step.size);
       if (!region) {
-        region = { offset: parameters.reserve(this.size), step, submission };
+        region = { offset: parameters.reserve(step.size), size: step.size, step, submission };
         this.regions.push(region);
       }
       region.step = step;

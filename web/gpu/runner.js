@@ -78,7 +78,10 @@ export class GpuRunner {
   prepare(calls, layout, words) {
     layout.bindings ??= new LayoutBindings(calls, /** @type {number[][]} */ (layout.sizes), words);
     const widest = this.gpu.adapter.workgroups;
-    return new Prepared(layout.bindings, words, ({ kernel }, work) => fold(Math.ceil(work / this.shaders[Number(kernel)].span), widest));
+    return new Prepared(layout.bindings, words, ({ kernel }, work) => {
+      const { span, ranges = -1 } = this.shaders[Number(kernel)];
+      return { count: fold(Math.ceil(work / span), widest), ranges };
+    });
   }
 
   /** Of parameter blocks, since the planner last dropped its plans. */
@@ -130,9 +133,9 @@ export class GpuRunner {
 
   /** Places the step's parameter blocks for the next submission. @param {Prepared} step */
   locate(step) {
-    const { bindings, numbers, offsets } = step;
+    const { bindings, offsets, starts } = step;
     const { offset } = bindings.region(step, this.params, this.memory.submission);
-    for (let i = 0; i < numbers.length; i++) offsets[i] = offset + bindings.starts[numbers[i]];
+    for (let i = 0; i < starts.length; i++) offsets[i] = offset + starts[i];
   }
 
   /** Updates the step's bind groups for the present buffers. @param {Prepared} step */
@@ -144,7 +147,7 @@ export class GpuRunner {
     bindings.generation = memory.generation;
     const { ownBuffers } = memory;
     const known = ownBuffers.size === 0 && !borrowed.has(bindings);
-    this.regroup(bindings, numbers.filter((n) => !bindings.groups[n] || !(known || this.isCurrent(bindings, n))));
+    this.regroup(bindings, numbers.filter((n, i) => n !== numbers[i - 1] && (!bindings.groups[n] || !(known || this.isCurrent(bindings, n)))));
   }
 
   /** Whether group n binds the buffers of this run. @param {LayoutBindings} bindings @param {number} n */

@@ -1,7 +1,7 @@
 // Types of a GPU and of its data. Modules of web/gpu import these and not device.js, because device.js imports those
 // modules.
 
-/** providers/webgpu/printer/loops.py. @typedef {{ source: string, buffers: number, params: number, span: number, faults?: boolean }} Shader */
+/** providers/webgpu/printer/loops.py. @typedef {{ source: string, buffers: number, params: number, span: number, faults?: boolean, ranges?: number }} Shader */
 /** The result of an error scope; isOfCommands: of submitted ones. @typedef {Promise<Error | null> & { isOfCommands?: boolean }} Caught */
 /**
  * Properties of the adapter that a Program is compiled for.

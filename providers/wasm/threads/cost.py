@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyruntime.codegen.step_ranges import as_work_units, steps_of
 from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Call, For, Kernel, Loops, Map, Reduce, Stmt, When, While
@@ -14,19 +15,34 @@ from pyruntime.ir.statements import expressions
 LANES, SCALAR, TILE = 4, 1, 20
 SPLIT = 4000  # nanoseconds from which a second thread saves more than its two waits cost (0.3 us each)
 WAKE = 50_000  # nanoseconds from which waking a sleeping thread pays
+RANGE = 1 << 22  # operations of a range of steps, about a millisecond: runs can be stopped between ranges
 UNKNOWN = 8  # assumed iterations of a loop whose extent is not known
 _FREE = frozenset(("const", "index", "dim", "arg", "var"))
 _LONG = frozenset("exp log sin cos tan tanh erf pow sinh cosh asin acos atan asinh acosh atanh".split())
 
 
-def pays(kernel: Kernel, work: AnyDim) -> AnyDim:
-    """Whether to share a call of the kernel with `work` units: 0 no, 1 with threads that are awake, 3 with all."""
+def pays(kernel: Kernel, work: AnyDim, consecutive: AnyDim = 1) -> AnyDim:
+    """Whether to share a call of the kernel with `work` units: 0 no, 1 with threads that are awake, 3 with all.
+    consecutive: work units that one thread must run"""
+    several = sh.compare("le", 2 * consecutive, work)
     try:
         operations, speed = amount(kernel)
     except sh.Undecided:  # more factors than a dim may have
-        return sh.select(sh.compare("le", 2, work), 3, 0)
+        return sh.select(several, 3, 0)
     level = sh.compare("le", SPLIT * speed, operations) + 2 * sh.compare("le", WAKE * speed, operations)
-    return sh.select(sh.compare("le", 2, work), level, 0)
+    return sh.select(several, level, 0)
+
+
+def in_ranges(kernel: Loops) -> tuple[Loops, AnyDim]:
+    """A procedure with ranges of its steps as work units, and the number of ranges."""
+    steps = steps_of(kernel)
+    if steps is None:
+        return kernel, 1
+    try:
+        operations = sh.estimate(statements(steps.loop.body))
+    except sh.Undecided:
+        operations = RANGE
+    return as_work_units(kernel, max(1, int(RANGE / max(operations, 1))))
 
 
 def amount(kernel: Kernel) -> tuple[AnyDim, int]:

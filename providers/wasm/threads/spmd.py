@@ -1,7 +1,7 @@
 """SPMD: thread 0 leads, the others help. Each runs the same `run_<block>_<step>(table, tid, threads, epoch)`.
 
 A call has one parameter more than its kernel, at the end: whether to share the call (cost.py), which depends on the
-shapes. The calls of a segment are divided into groups within which no call reads, writes or reuses the memory of
+shapes, and from its third bit on how many adjacent work units one thread must run in order (0 is 1). The calls of a segment are divided into groups within which no call reads, writes or reuses the memory of
 another (`regroup`). Calls that are not shared run on the leader. It divides the others into chunks and opens one group
 at a time. The leader claims chunks from the front, helpers from the back, and a group ends when all claimed chunks are
 done.
@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyruntime.codegen.provider import Invocation
+from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Call, Kernel, Leaf, Loops, Map, Reduce, Tensor, root
 
 from ..printer.assembler import Function, Module
@@ -51,7 +52,9 @@ def parts(kernel: Kernel, calls: Sequence[Invocation]) -> list[Part]:
     out = []
     outputs = {root(t).uid for t in kernel.outputs}
     for c in calls:
-        c.split = pays(kernel, c.work)
+        c.split = pays(kernel, c.work, c.consecutive)
+        if c.consecutive != 1:
+            c.split = sh.select(c.split, c.split + 4 * c.consecutive, 0)
         c.params = [*c.params, c.split]
         touched = {root(t).uid for t in c.tensors}
         writes = touched if len(calls) > 1 else outputs | {root(t).uid for t in c.scratch}

@@ -64,21 +64,28 @@ def chunks(f: Function, work: int, threads: int) -> None:
     f.emit(threads).i32(1).emit("i32.gt_u", work).i32(4).emit("i32.sub").mem("i32.load").emit("i32.and", "i32.eqz")
     with f.if_():
         f.i32(0).emit("return")
-    f.emit(work).mem("i32.load").i32(1).emit("i32.sub")
-    chunk_units(f, work, threads).emit("i32.div_u").i32(1).emit("i32.add")
+    f.emit(work).mem("i32.load").i32(1).emit("i32.sub", work, threads).call(chunk_units)
+    f.emit("i32.div_u").i32(1).emit("i32.add")
 
 
-def chunk_units(f: Function, work: int, threads: int) -> Function:
-    """Push the work units of a chunk."""
-    f.emit(work).mem("i32.load").emit(threads).i32(CHUNKS).emit("i32.mul", "i32.div_u")
-    return f.i32(1).emit("i32.add")
+@helper("chunk_units", results=("i32",))
+def chunk_units(f: Function, work: int, threads: int) -> None:
+    """Return the work units of a chunk, a multiple of those that one thread must run in order."""
+    units, consecutive = f.locals("i32", 2)
+    f.emit(work).mem("i32.load").emit(threads).i32(CHUNKS).emit("i32.mul", "i32.div_u").i32(1).emit("i32.add")
+    f.set(units)
+    f.emit(work).i32(4).emit("i32.sub").mem("i32.load").i32(2).emit("i32.shr_u").tee(consecutive)
+    with f.if_():
+        f.emit(units).i32(1).emit("i32.sub", consecutive, "i32.div_u").i32(1).emit("i32.add", consecutive, "i32.mul")
+        f.set(units)
+    f.emit(units)
 
 
 @helper("piece")
 def piece(f: Function, args: int, work: int, kernel: int, tid: int, threads: int, chunk: int) -> None:
     """Run a chunk of a call."""
     units, end = f.locals("i32", 2)
-    chunk_units(f, work, threads).tee(units).emit(chunk, "i32.mul").tee(chunk).emit(units, "i32.add").set(end)
+    f.emit(work, threads).call(chunk_units).tee(units).emit(chunk, "i32.mul").tee(chunk).emit(units, "i32.add").set(end)
     f.emit(args, chunk, end, work).mem("i32.load").emit(end, work).mem("i32.load").emit("i32.lt_u", "select")
     f.emit(tid, kernel).call(portions).emit(tid)
     with f.if_():

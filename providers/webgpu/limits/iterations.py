@@ -9,10 +9,11 @@ import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from pyruntime.codegen.step_ranges import as_dispatches, steps_of
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr
-from pyruntime.ir.kernel import For, Let, Loops, Map, Reduce, Stmt, When, While
+from pyruntime.ir.kernel import For, Kernel, Let, Loops, Map, Reduce, Stmt, When, While
 from pyruntime.ir.shape import AnyDim, Dim, Undecided
 
 from ..adapter import Adapter
@@ -23,6 +24,11 @@ from . import int64_fits
 from .integer_ranges import ExpressionRanges, Range, Ranges, of_type
 
 Count = Any  # float | AnyDim
+# Most iterations of an invocation in a range of steps. Each takes up to a microsecond, because states are in memory;
+# drivers end dispatches of two seconds, and llvmpipe those of 65,535 iterations.
+RANGE = 1 << 15
+SOFTWARE_RANGE = 1 << 23  # of all invocations on adapters that compute on the CPU
+RANGES = 1 << 16  # each has a parameter block of 256 bytes; longer loops have longer ranges
 
 
 class _Extents(Protocol):
@@ -54,6 +60,25 @@ def at_most(kernel: Map | Reduce | Loops, adapter: Adapter) -> AnyDim | None:
     except (_Unbounded, Undecided):
         return None
     return count if isinstance(count, Dim) else int(count)
+
+
+def in_ranges(kernel: Kernel, adapter: Adapter) -> Kernel:
+    """A procedure of many steps as dispatches of ranges of them; other kernels as they are."""
+    steps = steps_of(kernel)
+    if steps is None:
+        return kernel
+    assert isinstance(kernel, Loops)
+    shares = workgroup_procedure.cooperates(kernel)
+    try:
+        rounds = 1 + _rounds(steps.loop.body, _Estimates(kernel, Ranges()), shares)
+    except _Unbounded:
+        rounds = 1
+    length: AnyDim = int(RANGE / rounds)
+    if adapter.software:
+        invocations = sh.maximum(steps.units.extent.value * (GROUP if shares else 1), 1)
+        length = sh.minimum(length, sh.floordiv(int(SOFTWARE_RANGE / rounds), invocations))
+    least = sh.maximum(sh.ceildiv(steps.loop.extent.value, RANGES), 1)
+    return as_dispatches(kernel, sh.maximum(length, least))
 
 
 def _count(kernel: Map | Reduce | Loops, adapter: Adapter, extents: _Extents) -> Count:

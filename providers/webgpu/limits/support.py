@@ -23,7 +23,8 @@ def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> st
     """ "" if the kernel can run, else the reason as a sentence."""
     if not isinstance(kernel, (Map, Reduce, Loops, Call)):
         return f"{type(kernel).__name__} runs on the host"
-    kernel = kernel.definition() if isinstance(kernel, Call) else kernel
+    kernel = iterations.in_ranges(kernel.definition() if isinstance(kernel, Call) else kernel, adapter)
+    assert isinstance(kernel, (Map, Reduce, Loops))
     ranges = ranges or Ranges()
     tensors = [*kernel.outputs, *kernel.inputs, *(kernel.scratch if isinstance(kernel, Loops) else ())]
     if why := next(filter(None, (_tensor(t, adapter) for t in tensors)), ""):
@@ -53,7 +54,7 @@ def _loops(kernel: Map | Reduce | Loops, adapter: Adapter, ranges: Ranges) -> st
 
 def conditions(kernel: Kernel, adapter: Adapter) -> list[tuple[AnyDim, str]]:
     """What dims must fulfil in a run of a kernel, as dims that must not be 0, each with a message."""
-    kernel = kernel.definition() if isinstance(kernel, Call) else kernel
+    kernel = iterations.in_ranges(kernel.definition() if isinstance(kernel, Call) else kernel, adapter)
     if not adapter.iterations or not isinstance(kernel, (Map, Reduce, Loops)):
         return []
     count = iterations.at_most(kernel, adapter)

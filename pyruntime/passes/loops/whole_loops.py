@@ -30,8 +30,10 @@ from pyruntime.passes.loops.nests import Nest
 from pyruntime.passes.loops.procedure_writer import write_procedure
 from pyruntime.passes.loops.unit import Unit
 
-MOST_STEPS = 1 << 16  # a call cannot be stopped, so loops of a fixed larger number of steps run step by step
-MOST_BYTES = 256 << 20  # stacks of a loop that may end before its limit
+MOST_STEPS = (1 << 31) - 1  # kernels count in 32 bits
+# Limits of a loop that may end earlier, which nothing stops: its steps, and bytes of its stacks, which have room for all.
+MOST_OPEN_STEPS = 1 << 16
+MOST_BYTES = 256 << 20
 
 # Iterations of a procedure in the body, which one thread runs in each step instead of several, or one invocation
 MOST_WORK, MOST_GPU_WORK = 1 << 16, 1 << 10
@@ -89,7 +91,7 @@ def _require_limit(loop: Loop) -> None:
     if loop.is_counted:
         return
     size = sum(sh.estimate(sh.size((loop.limit, *t.shape[1:]))) * t.dtype.size for t in stacks)
-    if sh.estimate(loop.limit) > MOST_STEPS or size > MOST_BYTES:
+    if sh.estimate(loop.limit) > MOST_OPEN_STEPS or size > MOST_BYTES:
         raise StepByStep("it may end before its limit, and room for all its steps would be too large")
 
 
@@ -136,7 +138,7 @@ class _Writer:
             nests = unit.assign(outputs)
             unit.start()
             if self.loop.is_counted:
-                with k.loop(dim(self.limit)) as step:
+                with k.loop(dim(self.limit), "steps") as step:
                     self._step(nests, step)
             else:
                 self._while(nests)
