@@ -187,9 +187,10 @@ class GpuRunner:
         if step.made_for == (bindings.generation, region, bindings.changes):
             return
         step.dispatches = [
-            Dispatch(self._pipelines[int(call["kernel"])], bindings.groups[n], region.offset + start, *count, _label(call))
+            Dispatch(self._pipelines[int(call["kernel"])], group, region.offset + start, *count, _label(call))
             for n, start in step.places
-            if (count := step.counts[n]) is not None and (call := bindings.calls[n])
+            for call, group, count in [(bindings.calls[n], bindings.groups[n], step.counts[n])]
+            if count is not None
         ]
         step.made_for = (bindings.generation, region, bindings.changes)
 

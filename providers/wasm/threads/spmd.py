@@ -1,10 +1,10 @@
 """SPMD: thread 0 leads, the others help. Each runs the same `run_<block>_<step>(table, tid, threads, epoch)`.
 
 A call has one parameter more than its kernel, at the end: whether to share the call (cost.py), which depends on the
-shapes, and from its third bit on how many adjacent work units one thread must run in order (0 is 1). The calls of a segment are divided into groups within which no call reads, writes or reuses the memory of
-another (`regroup`). Calls that are not shared run on the leader. It divides the others into chunks and opens one group
-at a time. The leader claims chunks from the front, helpers from the back, and a group ends when all claimed chunks are
-done.
+shapes, and from its third bit on the number of adjacent work units that one thread must run in order (0 means 1). The
+calls of a segment are divided into groups within which no call reads, writes or reuses the memory of another
+(`regroup`). Calls that are not shared run on the leader. It divides the others into chunks and opens one group at a
+time. The leader claims chunks from the front, helpers from the back, and a group ends when all claimed chunks are done.
 
 So no thread waits for an absent one: a helper that arrives late, or whose core has other work, finds no chunks and goes
 on to a later group. Groups are numbered (epochs) across runs, in one word with the counts of claims from the front and

@@ -31,9 +31,8 @@ from pyruntime.passes.loops.procedure_writer import write_procedure
 from pyruntime.passes.loops.unit import Unit
 
 MOST_STEPS = (1 << 31) - 1  # kernels count in 32 bits
-# Limits of a loop that may end earlier, which nothing stops: its steps, and bytes of its stacks, which have room for all.
-MOST_OPEN_STEPS = 1 << 16
-MOST_BYTES = 256 << 20
+MOST_OPEN_STEPS = 1 << 16  # of a loop that may end earlier, which is one call that nothing stops
+MOST_BYTES = 256 << 20  # stacks of such a loop, which have room for all steps
 
 # Iterations of a procedure in the body, which one thread runs in each step instead of several, or one invocation
 MOST_WORK, MOST_GPU_WORK = 1 << 16, 1 << 10
