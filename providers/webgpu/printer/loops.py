@@ -40,8 +40,8 @@ class Shader:
     buffers, params: the numbers of buffers and parameters
     span: work units of one workgroup
     faults: whether the last buffer is the fault record (wgsl_functions.CHECKED)
-    ranges: the number of the parameter that is the number of dispatches in a call, and the dispatch's own number in each
-        of them; -1 if a call has one dispatch
+    ranges: the number of the parameter that is the number of dispatches in a call, and in each of them its own number;
+        -1 if a call has one dispatch
     """
 
     source: str
