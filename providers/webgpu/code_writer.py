@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from pyruntime.codegen.choices import ATTENTION, CONTRACTION, Choices
-from pyruntime.codegen.loop_ir import LoopCode, Lowered, Param, RangeNumber
+from pyruntime.codegen.loop_ir import LoopCode, Lowered, RangeNumber
 from pyruntime.codegen.provider import EXTENT, Invocation, Memory, RowLimits
 from pyruntime.errors import our_fault
 from pyruntime.ir.expr import Expr, rewrite
@@ -106,8 +106,9 @@ class WgslCodeWriter:
             self.shaders.append(generic(shader) if self.adapter.specialises else shader)
             self.size += len(self.shaders[-1].source)
         name, scratch = str(self.numbers[key]), list(one.scratch)
-        params: list[Param] = [p.count if isinstance(p, RangeNumber) else p for p in lowered.params]
-        return Invocation(name, lowered.tensors, params, lowered.work, kernel.node, scratch, results=kernel.outputs)
+        return Invocation(
+            name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch, results=kernel.outputs
+        )  # fmt: skip
 
 
 def one_binding_each(lowered: Lowered) -> Lowered:

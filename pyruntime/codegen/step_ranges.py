@@ -73,7 +73,7 @@ def _range(kernel: Loops, steps: Steps, length: AnyDim, count: AnyDim, number: E
     loop, before = steps.loop, steps.units.body.index(steps.loop)
     first, step = _new(kernel, 4)[2:]
     after = steps.units.body[before + 1 :]
-    start = [s for s in steps.units.body[:before] if not isinstance(s, Let)]
+    start: list[Stmt] = [s for s in steps.units.body[:before] if not isinstance(s, Let)]
     inner = [Let(loop.var, first + step), *loop.body]
     out: list[Stmt] = [s for s in steps.units.body[:before] if isinstance(s, Let)]
     out += [When(binary("eq", number, const(0, I32)), start, [])] if start else []

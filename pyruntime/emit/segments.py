@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyruntime.codegen.loop_ir import Param, Site
+from pyruntime.codegen.loop_ir import Param, RangeNumber, Site
 from pyruntime.codegen.provider import Invocation, Memory
 from pyruntime.emit.buffers import Buffers
 from pyruntime.emit.lifetimes import Call, Step
@@ -64,7 +64,9 @@ class Segments:
         }
 
     def _param(self, p: Param) -> AnyDim:
-        """A parameter as a dim: a `Site` becomes the number of its node."""
+        """A parameter as a dim: a `Site` becomes the number of its node, a `RangeNumber` the number of ranges."""
+        if isinstance(p, RangeNumber):
+            return p.count
         return self.checked.setdefault(p.node, len(self.checked) + 1) if isinstance(p, Site) else p
 
     def _note_within(self, kernels: Sequence[Kernel], absent: set[int]) -> None:
