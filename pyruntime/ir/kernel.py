@@ -382,8 +382,7 @@ class For:
 
     kind: "serial"; "parallel": iterations are independent (those of the outermost loop are the work units of threads,
         inner ones may be divided among a GPU's workgroup); "vector": iterations are independent except for Accum, and
-        may run in SIMD lanes; "steps": the body reads no mutable variable from outside of the loop, so that a provider
-        may run its iterations in ranges, of which each is a call (pyruntime/codegen/step_ranges.py)
+        may run in SIMD lanes; "steps": the body uses no mutable variable of outer loops (codegen/step_ranges.py)
     """
 
     var: int
