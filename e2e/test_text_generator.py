@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.conftest import Tab
-from kit import gguf_models, zoo
+from kit import families, gguf_models, zoo
 from kit.counting_decoders import cases
 from kit.decoder_forms import FORMS, STATES, decoder
 from kit.greedy_decoding import tokens_of_form
@@ -162,8 +162,8 @@ CACHES = """
   const results = {};
   for (const [name, model] of Object.entries(arg.models)) {
     const bytes = Uint8Array.from(atob(model), (c) => c.charCodeAt(0));
-    const session = await ort.InferenceSession.create(bytes, TextGenerator.options());
-    const writer = new TextGenerator(session);
+    const session = await ort.InferenceSession.create(bytes, TextGenerator.options({ draftTokens: 2 }));
+    const writer = new TextGenerator(session, name.startsWith('one token') || name === 'states alone' ? {} : { lookup: 1, draftTokens: 2 });
     const first = (await writer.generate(arg.prompt, { maxTokens: 4 })).tokens;
     results[name] = [first];
     for (const prompt of [arg.prompt, [...arg.prompt, ...first, 3], [...arg.prompt, 8]]) {
@@ -171,17 +171,53 @@ CACHES = """
     }
     await session.release();
   }
+  const opened = (text, options) =>
+    ort.InferenceSession.create(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)), options);
+  for (const [name, { model, encoder, freeDimensionOverrides }] of Object.entries(arg.families)) {
+    const session = await opened(model, { ...TextGenerator.options({ draftTokens: 4 }), freeDimensionOverrides });
+    const made = encoder ? await opened(encoder, {}) : undefined;
+    const writer = new TextGenerator(session, { lookup: 2, encoder: made });
+    const ids = BigInt64Array.from(arg.source, BigInt);
+    const input_ids = new ort.Tensor('int64', ids, [1, ids.length]);
+    const attention_mask = new ort.Tensor('int64', ids.map(() => 1n), [1, ids.length]);
+    const inputs = encoder ? { input_ids, attention_mask } : undefined;
+    const missing = encoder ? await writer.generate(arg.repeated, {}).catch(({ message }) => message) : '';
+    const first = await writer.generate(arg.repeated, { maxTokens: 12, inputs });
+    const second = await writer.generate([...arg.repeated, ...first.tokens.slice(0, 5), 3], { maxTokens: 12 });
+    results[name] = { tokens: [first.tokens, second.tokens], drafted: first.drafted, missing };
+    await session.release();
+    await made?.release();
+  }
   return results;
 """
 
 
 def test_caches_of_all_kinds(tab: Callable[..., Tab]) -> None:
-    """States, windows, names and element types, against the rule that the tokens follow."""
+    """States, windows, names and element types, against the rule that the tokens follow; published families."""
     page, prompt = tab(), [5, 7, 9, 4]
     page.open("/esm.html")
     known = cases()
     models = {name: base64.b64encode(case.model.SerializeToString()).decode() for name, case in known.items()}
-    found: Any = page.run(CACHES, {"models": models, "prompt": prompt})
+    kinds = {
+        name: {"model": base64.b64encode(families.model(name)).decode(), "freeDimensionOverrides": {}}
+        for name in ("lfm2", "qwen35", "gptoss", "t5")
+    }
+    kinds["t5"]["encoder"] = base64.b64encode(families.model("t5.encoder")).decode()
+    kinds["gptoss"]["freeDimensionOverrides"] = {
+        "past_sliding_length": families.WINDOW,
+        "kv_cache_dim": families.HEADS["gptoss"],
+    }
+    repeated = [*range(5, 20), 33, *range(5, 11)]
+    source = families.source("t5")["input_ids"][0].tolist()
+    arg = {"models": models, "prompt": prompt, "families": kinds, "repeated": repeated, "source": source}
+    found: Any = page.run(CACHES, arg)
+    for name in kinds:
+        result, plain = found[name], families.Plain(name)
+        second = [*repeated, *result["tokens"][0][:5], 3]
+        assert result["tokens"] == [plain.tokens(text, 12) for text in (repeated, second)], name
+        assert result["drafted"] > 0 and ("the model needs encoder_attention_mask" in result["missing"]) == (
+            name == "t5"
+        )
     for name, case in known.items():
         first = case.expected(prompt, 4)
         prompts = [prompt, prompt, [*prompt, *first, 3], [*prompt, 8]]

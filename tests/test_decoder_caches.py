@@ -43,11 +43,12 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a cache that the caller gives": (
         of_sums(), {"inputs": {"past_key_values.0.key": np.zeros((1, 1, 2, 1), np.float32)}}, "begins empty",
     ),
-    "a draft for a state": (of_convolution(), {"draft": of_sums()}, "a state of the model cannot lose tokens"),
-    "a draft with a state": (of_sums(), {"draft": of_convolution()}, "a state of the model cannot lose tokens"),
     "a draft for one token at a time": (of_sums(new=1, batch=1), {"draft": of_sums()}, "takes 1 token at a time"),
     "four tokens at a time": (of_sums(new=4), {}, "takes exactly 4 tokens at a time"),
     "a setting as an input": (of_sums(), {"inputs": {"temperature": np.float32(1)}}, "belongs to the settings of"),
+    "a lookup for one token at a time": (of_sums(new=1, batch=1), {"lookup": 2}, "takes 1 token at a time"),
+    "a draft and a lookup": (of_sums(), {"draft": of_sums(), "lookup": 2}, "both draft and lookup"),
+    "no such pair": (of_sums(), {"caches": {"past_key_values.0.key": "logits"}}, "is no cache and the output"),
     "exchanged": (of_two_caches(("a.0", "b.0"), ("b.x", "a.x")), {}, "names do not tell which output continues"),
 }  # fmt: skip
 
@@ -56,7 +57,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
 def test_what_is_refused(name: str) -> None:
     case, more, text = REFUSED[name]
     if "draft" in more:
-        more = {"draft": more["draft"].model.SerializeToString()}
+        more = {**more, "draft": more["draft"].model.SerializeToString()}
     with pytest.raises(InvalidInput, match=text):
         TextGenerator(case.model.SerializeToString(), **more)
 
@@ -68,12 +69,41 @@ def test_prompts_of_different_lengths_with_a_state() -> None:
     assert writer.generate(PROMPT, max_tokens=3).tokens == of_convolution().expected(PROMPT, 3)
 
 
-def test_a_draft_stops_when_the_window_is_full() -> None:
-    """Before, its caches can lose tokens, afterwards they cannot. The text stays the same."""
-    case = of_window()
-    writer = TextGenerator(case.model.SerializeToString(), draft=of_sums().model.SerializeToString())
-    found = writer.generate([5], max_tokens=12)
-    assert found.tokens == case.expected([5], 12) and found.drafted < 12
+DRAFTS = {
+    "of a model with a window": (of_window(), of_sums()),
+    "of a model with a state": (of_convolution(), of_sums()),
+    "by a model with a state": (of_sums(), of_convolution()),
+    "that are right, with a state": (of_convolution(), of_convolution()),
+    "that are right, with a window": (of_window(), of_window()),
+}
+
+
+@pytest.mark.parametrize("name", DRAFTS)
+def test_drafts_beside_states_and_windows(name: str) -> None:
+    """What cannot lose tokens returns to its caches before the draft. The text stays the same."""
+    case, draft = DRAFTS[name]
+    writer = TextGenerator(case.model.SerializeToString(), draft=draft.model.SerializeToString())
+    found = writer.generate([5, 7], max_tokens=30)
+    assert found.tokens == case.expected([5, 7], 30) and found.drafted > 12
+    assert (found.accepted == found.drafted) == name.startswith("that are right")
+    again = [5, 7, *found.tokens[:9], 8]
+    assert writer.generate(again, max_tokens=9).tokens == case.expected(again, 9)
+
+
+@pytest.mark.parametrize("name", ["a state beside keys", "a window", "int8"])
+def test_drafts_from_the_text(name: str) -> None:
+    case = CASES[name]
+    prompt = [5, 7, 9, 4, 5, 7, 9, 4, 5, 7]
+    writer = TextGenerator(case.model.SerializeToString(), lookup=2)
+    found = writer.generate(prompt, max_tokens=12)
+    assert found.tokens == case.expected(prompt, 12) and found.drafted > 0
+
+
+def test_caches_that_the_caller_pairs() -> None:
+    names = ("a.0", "b.0"), ("b.x", "a.x")
+    case = of_two_caches(*names)
+    writer = TextGenerator(case.model.SerializeToString(), caches=dict(zip(*names, strict=True)))
+    assert writer.generate(PROMPT, max_tokens=6).tokens == case.expected(PROMPT, 6)
 
 
 def test_one_token_at_a_time_reads_the_prompt_by_tokens() -> None:
@@ -110,7 +140,9 @@ def test_pairs_by_name(form: str) -> None:
     presents = [name.format(n) for n in range(12) for name in PAIRED[form][2:]]
     dims: list[int | str | None] = ["batch", 4, "past", 8]
     later: list[int | str | None] = ["batch", 4, "total", 8]
-    pairs = CachePairs([Declared(x, dims) for x in pasts], [Declared(x, later) for x in presents[::-1]], "batch", [])
+    pairs = CachePairs(
+        [Declared(x, dims) for x in pasts], [Declared(x, later) for x in presents[::-1]], "batch", [], []
+    )
     assert pairs.refused == ""
     assert {x.past: x.present for x in pairs.caches} == dict(zip(pasts, presents, strict=True))
     assert {(x.batch, x.axis) for x in pairs.caches} == {(0, 2)}
@@ -123,7 +155,7 @@ def test_an_input_that_the_caller_gives_is_no_cache(given: list[str]) -> None:
     dims: list[int | str | None] = ["batch", "past", 8]
     inputs = [Declared("states", ["batch", "source", 8]), Declared("a", dims), Declared("b", dims)]
     outputs = [Declared(name, ["batch", "total", 8]) for name in ("c", "d")]
-    pairs = CachePairs(inputs, outputs, "batch", given)
+    pairs = CachePairs(inputs, outputs, "batch", given, [])
     assert [(x.past, x.present) for x in pairs.caches] == ([("a", "c"), ("b", "d")] if given else [])
 
 
@@ -131,5 +163,5 @@ def test_keys_of_an_encoder_of_fixed_size() -> None:
     """Each run returns them, so they are a state."""
     dims: list[int | str | None] = [1, 2, 1500, 8]
     names = ("past_key_values.0.encoder.key", "present.0.encoder.key")
-    (cache,) = CachePairs([Declared(names[0], dims)], [Declared(names[1], dims)], 1, []).caches
+    (cache,) = CachePairs([Declared(names[0], dims)], [Declared(names[1], dims)], 1, [], []).caches
     assert cache.axis == -1 and not cache.of_encoder

@@ -185,7 +185,7 @@ def test_texts_that_stop(case: str) -> None:
 
 
 def test_tokens_that_are_kept() -> None:
-    assert [kept([1, 2, 3], tokens, 1, True) for tokens in ([1, 2, 3], [1, 2, 3, 4], [1, 5, 3], [9], [1])] == [
+    assert [kept([1, 2, 3], tokens, 1, True, 0) for tokens in ([1, 2, 3], [1, 2, 3, 4], [1, 5, 3], [9], [1])] == [
         2,
         3,
         1,
@@ -193,7 +193,9 @@ def test_tokens_that_are_kept() -> None:
         0,
     ]
     assert (
-        kept([], [1], 1, True) == 0 and kept([1, 2, 3, 4], [1, 2, 3, 4], 3, True) == 1 and kept([1], [1], 4, True) == 0
+        kept([], [1], 1, True, 0) == 0
+        and kept([1, 2, 3, 4], [1, 2, 3, 4], 3, True, 0) == 1
+        and kept([1], [1], 4, True, 0) == 0
     )
 
 

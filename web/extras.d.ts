@@ -80,8 +80,14 @@ export interface TextGeneratorOptions {
   draft?: InferenceSession | undefined;
   /** Default: 4. The session needs the options of `TextGenerator.options({ draftTokens })`, the draft those of `options()`. */
   draftTokens?: number | undefined;
+  /** In place of a draft: proposes what followed the last `lookup` tokens where they stood before (n-grams). Default: 0, none. */
+  lookup?: number | undefined;
   /** Tensors for inputs besides those of a text, such as an encoder's states. */
   inputs?: Readonly<Record<string, Tensor>> | undefined;
+  /** The model whose outputs some of these inputs are. The setting `inputs` of a text has its tensors. */
+  encoder?: InferenceSession | undefined;
+  /** Inputs that are caches, with the outputs that continue them, where names do not tell. */
+  caches?: Readonly<Record<string, string>> | undefined;
   /** Adapters of the session's option `adapters` that its runs use. */
   adapters?: string | readonly string[] | Readonly<Record<string, number>> | undefined;
   /** Tokens that end a text. Default: the tokenizer's special tokens. */
@@ -103,6 +109,8 @@ export interface TextSettings {
   seed?: number | undefined;
   /** Texts before which the result ends. */
   stop?: string | readonly string[] | undefined;
+  /** Tensors for the encoder's inputs, or in place of some of the generator's `inputs`. Without it the last ones hold, and their caches are used again. */
+  inputs?: Readonly<Record<string, Tensor>> | undefined;
   /** Stops the writing: the call rejects with `Terminated`. */
   signal?: AbortSignal | undefined;
 }

@@ -16,7 +16,7 @@ from pyruntime.ir import dtype as dt
 from pyruntime.native.memory.arrays import dtype_of, from_python
 from pyruntime.onnx.graph import TensorType
 from pyruntime.runtime.batching import Declared
-from pyruntime.runtime.generation import DecoderLayout, Made, kept
+from pyruntime.runtime.generation import DecoderLayout, Made, encoder_feeds, kept
 from pyruntime.runtime.writing import Request, Sampling, portions, sampling_feeds
 from pyruntime.session.run_options import RunOptions
 
@@ -26,18 +26,21 @@ Arrays = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Decoder:
-    """session: with the option sample_positions; given: inputs besides those of a text, such as an encoder's states;
-    adapters: of its runs, with weights
+    """session: with the option sample_positions; given: inputs besides those of a text, such as an encoder's states,
+    whose arrays may come later (None); adapters: of its runs, with weights
+    continued: caches that names do not pair, with the outputs that continue them
 
     Errors: InvalidInput for a model that cannot generate."""
 
     session: InferenceSession
     given: Arrays = field(default_factory=dict)
     adapters: Mapping[str, float] = field(default_factory=dict)
+    continued: Mapping[str, str] = field(default_factory=dict)
     layout: DecoderLayout = field(init=False)
     cached: list[int] = field(init=False, default_factory=list)  # tokens whose keys and values are in `pasts`
     pasts: dict[str, OrtValue] = field(init=False, default_factory=dict)
-    _given: dict[str, OrtValue] = field(init=False)
+    _given: dict[str, OrtValue] = field(init=False, default_factory=dict)
+    _saved: tuple[int, dict[str, OrtValue]] = field(init=False)  # tokens and caches before the last draft was read
     shrinks: bool = field(init=False)  # whether the caches can lose their last tokens alone
     _types: dict[str, Any] = field(init=False)
 
@@ -45,29 +48,42 @@ class Decoder:
         inputs = self.session.get_inputs()
         self._types = {x.name: TYPES[x.type] for x in inputs if x.type in TYPES}
         self.layout = DecoderLayout(
-            [Declared(x.name, x.shape) for x in inputs],
-            [Declared(x.name, x.shape) for x in self.session.get_outputs()],
+            _declared(inputs),
+            _declared(self.session.get_outputs()),
             list(self.given),
+            [f"{past}={present}" for past, present in self.continued.items()],
         )
         hint = "export it as a decoder with a KV cache, for example with Optimum"
         if self.layout.refused:
             raise InvalidInput(f"this model cannot generate text: {self.layout.refused}", hint=hint)
-        if strange := [name for name in self.given if name not in self._types]:
-            raise InvalidInput(f"the model has no input {', '.join(strange)}", hint=f"it has {', '.join(self._types)}")
-        self._given = {name: self._converted(name, array) for name, array in self.given.items()}
         if self.layout.unknown:
             names = ", ".join(self.layout.unknown)
-            hint = "inputs={name: array} gives inputs that stay the same in all runs"
-            raise InvalidInput(f"the model has the inputs {names}, and no output continues them", hint=hint)
+            hint = "inputs={name: array} gives what stays the same in all runs, caches={name: output} continues a cache"
+            raise InvalidInput(f"the model has the inputs {names}, and names pair no output with them", hint=hint)
+        self.give(self.given)
+
+    def give(self, arrays: Arrays) -> None:
+        """Take other inputs besides those of a text, and forget all tokens.
+
+        Errors: InvalidInput for an input that is not there, or was not in `given`"""
+        if strange := [name for name in arrays if name not in self._types]:
+            raise InvalidInput(f"the model has no input {', '.join(strange)}", hint=f"it has {', '.join(self._types)}")
+        if strange := [name for name in arrays if name not in self.given]:
+            raise InvalidInput(f"{', '.join(strange)} is not in the generator's inputs", hint="give it there, too")
+        self._given |= {name: self._converted(name, x) for name, x in arrays.items() if x is not None}
         self.restart()
+
+    def missing(self) -> list[str]:
+        """Inputs in `given` that have no array yet."""
+        return [name for name in self.given if name not in self._given]
 
     def restart(self) -> None:
         """Forget all tokens."""
-        self.cached, self.pasts, self.shrinks = [], {}, not self.layout.has_states
+        self.cached, self.pasts, self.shrinks, self._saved = [], {}, not self.layout.has_states, (0, {})
 
     def kept(self, tokens: Sequence[int], fresh: int) -> int:
         """How many cached tokens a run for these tokens keeps; at least the last `fresh` are fed."""
-        return kept(self.cached, tokens, fresh, self.shrinks)
+        return kept(self.cached, tokens, fresh, self.shrinks, self._saved[0])
 
     def sample(self, request: Request, how: Sampling) -> list[int]:
         """Return the tokens that follow each of the last tokens. Only tokens that are not cached are computed; all of
@@ -86,6 +102,8 @@ class Decoder:
             self.start(1)
         elif keep < len(self.cached):
             self._keep(keep)
+        if not self.shrinks and len(self.cached) <= request.certain < len(request.tokens):
+            self._saved = len(self.cached), dict(self.pasts)
         found: list[int] = []
         for part in portions(self.layout, request, keep):
             found = self.run(sampling_feeds(self.layout, part, len(self.cached), how))
@@ -113,8 +131,11 @@ class Decoder:
         return [int(one) for one in token.numpy().flat]
 
     def _keep(self, count: int) -> None:
-        """Keep the keys and values of the first tokens."""
+        """Keep the keys and values of the first tokens, or the caches that were saved after so many."""
         self.cached = self.cached[:count]
+        if not self.shrinks:
+            self.pasts = dict(self._saved[1])
+            return
         for cache in self.layout.caches:
             if not cache.of_encoder:
                 self.pasts[cache.past] = self.pasts[cache.past].first(count, cache.axis)
@@ -137,3 +158,42 @@ class Decoder:
         if name in self._types and dtype_of(array) is not self._types[name]:
             return self._value(name, array.shape, array.ravel().tolist())
         return OrtValue.ortvalue_from_numpy(array)
+
+
+def _declared(values: Sequence[Any]) -> list[Declared]:
+    return [Declared(x.name, x.shape) for x in values]
+
+
+class Encoder:
+    """A session whose outputs are inputs of a decoder, computed once for each text.
+
+    Errors: InvalidInput if no output is an input of the decoder"""
+
+    def __init__(self, session: InferenceSession, decoder: InferenceSession) -> None:
+        self.session = session
+        self._inputs = [x.name for x in session.get_inputs()]
+        outputs = _declared(session.get_outputs())
+        self._feeds = encoder_feeds(self._inputs, outputs, [x.name for x in decoder.get_inputs()])
+        self.given = [x.feed for x in self._feeds]  # the decoder's inputs
+        if all(x.is_mask for x in self._feeds):
+            names = ", ".join(x.name for x in outputs)
+            raise InvalidInput(
+                f"no output of the encoder is an input of the decoder: {names}", hint="give it as inputs"
+            )
+
+    def run(self, arrays: Arrays) -> dict[str, Any]:
+        """The decoder's inputs: outputs of a run, and those of the arrays that the encoder does not read.
+
+        Errors: those of a run"""
+        own = {name: x for name, x in arrays.items() if name in self._inputs}
+        others = {name: x for name, x in arrays.items() if name not in own}
+        if not own:
+            return others
+        names = [x.output for x in self._feeds if not x.is_mask]
+        made = dict(zip(names, self.session.run(names, own), strict=True))
+        for x in self._feeds:
+            seen = own.get(x.output)
+            others[x.feed] = (
+                made[x.output] if not x.is_mask else np.ones(made[names[0]].shape[:2]) if seen is None else seen
+            )
+        return others

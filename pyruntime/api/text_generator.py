@@ -16,7 +16,7 @@ from threading import RLock
 from typing import Any
 
 from pyruntime.api.chat_template import Messages, find_template, is_messages
-from pyruntime.api.decoder import Arrays, Decoder
+from pyruntime.api.decoder import Arrays, Decoder, Encoder
 from pyruntime.api.options import SessionOptions
 from pyruntime.api.session import InferenceSession
 from pyruntime.arguments import checks_arguments
@@ -74,9 +74,12 @@ class TextGenerator:
         tokenizer_config.json; by default the one in the GGUF file, beside tokenizer.json, or of the tokenizer object
     draft: a smaller decoder with the same tokens, which proposes `draft_tokens` tokens at a time; the model checks them
         in one run. The result does not change.
+    lookup: in place of a draft: proposes what followed the last `lookup` tokens where they stood before (n-grams)
     logits: name of the output
     adapters: weights by names of adapters in the options; the model's runs use them
     inputs: arrays for inputs besides those of a text, for example an encoder's states
+    encoder: the model whose outputs some of these inputs are; each text's `inputs` are its own
+    caches: inputs that are caches, with the outputs that continue them, where names do not tell
     options, providers: of the sessions
     stop_tokens: tokens that end a text; by default the tokenizer's special tokens
     Errors: InvalidInput for a model that cannot generate; those of a session.
@@ -84,17 +87,22 @@ class TextGenerator:
 
     def __init__(
         self, model: Model, tokenizer: Any = None, *, draft: Model | None = None, draft_tokens: int = 4,
-        logits: str = "logits", adapters: Mapping[str, float] | None = None, inputs: Arrays | None = None,
+        lookup: int = 0, logits: str = "logits", adapters: Mapping[str, float] | None = None,
+        inputs: Arrays | None = None, encoder: Model | None = None, caches: Mapping[str, str] | None = None,
         options: SessionOptions | None = None, providers: Sequence[Any] | None = None,
         stop_tokens: Sequence[int] | None = None, chat_template: str | os.PathLike[str] | None = None,
     ) -> None:  # fmt: skip
         _check("draft_tokens", draft_tokens, True, least=1)
+        _check("lookup", lookup, True)
+        if lookup and draft is not None:
+            raise InvalidInput("both draft and lookup propose tokens", hint="give one of them")
         self.tokenizer = _tokenizer(model if tokenizer is None and is_gguf_file(model) else tokenizer)
         self._template = find_template(chat_template, model, tokenizer)
         self._texts: list[Text] = []  # of the newest call
         self._turn = RLock()  # whose owner runs the model, or changes what its caches hold
         self._is_running = False
-        self.draft_tokens = draft_tokens if draft is not None else 0
+        self.draft_tokens = draft_tokens if draft is not None or lookup else 0
+        self.lookup = lookup
         self.stop_tokens = list(_special(self.tokenizer) if stop_tokens is None else stop_tokens)
 
         def opened(source: Model, positions: int, files: Mapping[str, Any]) -> InferenceSession:
@@ -105,10 +113,12 @@ class TextGenerator:
             return InferenceSession(source, own, providers)
 
         session = opened(model, self.draft_tokens + 1, {} if options is None else options.adapters)
-        self._model = Decoder(session, inputs or {}, adapters or {})
-        self._draft = None if draft is None else Decoder(opened(draft, 1, {}), inputs or {})
-        if self._draft is not None:
-            self._check_draft(self._draft)
+        self._encoder = None if encoder is None else Encoder(InferenceSession(encoder, options, providers), session)
+        given = {**dict.fromkeys(() if self._encoder is None else self._encoder.given), **(inputs or {})}
+        self._model = Decoder(session, given, adapters or {}, caches or {})
+        self._draft = None if draft is None else Decoder(opened(draft, 1, {}), given)
+        if self.draft_tokens:
+            self._check_draft()
 
     def generate(self, prompt: Prompt | Sequence[Prompt], **settings: Any) -> Any:
         """What follows the prompt: `Generated`; for a list of prompts, which are computed together, a list of them.
@@ -138,6 +148,8 @@ class TextGenerator:
         repetition_penalty: divides positive scores, and multiplies others, of tokens that are there already
         seed: of the random numbers; the same text in every language. By default another each time
         stop: texts before which the result ends
+        inputs: arrays for the encoder's inputs, or in place of some of the generator's `inputs`; without it the last
+            ones hold, and their caches are used again
         """
         return self._pieces(self._read(settings, [prompt]))
 
@@ -165,12 +177,14 @@ class TextGenerator:
         self.reset()
         for decoder in self._decoders():
             decoder.session.release()
+        if self._encoder is not None:
+            self._encoder.session.release()
 
     def _decoders(self) -> list[Decoder]:
         return [self._model] if self._draft is None else [self._model, self._draft]
 
-    def _check_draft(self, draft: Decoder) -> None:
-        refused = self._model.layout.no_draft(self.draft_tokens + 1) or draft.layout.no_draft(1)
+    def _check_draft(self) -> None:
+        refused = self._model.layout.no_draft(self.draft_tokens + 1)
         if self._model.layout.positions <= self.draft_tokens:
             refused = f"the Program samples {self._model.layout.positions} positions, not {self.draft_tokens + 1}"
         if refused:
@@ -187,22 +201,33 @@ class TextGenerator:
             raise InvalidInput(BUSY, hint=BUSY_HINT)
         settings = {name: value for name, value in settings.items() if value is not None}
         most, stop = settings.pop("max_tokens", 256), settings.pop("stop", ())
+        inputs = settings.pop("inputs", None)
         seed, how = settings.pop("seed", None), _sampling(settings)
         if seed is not None and not isinstance(seed, Integral):
             raise InvalidInput(f"seed is {seed!r}", hint="an integer is expected")
         numbers = Numbers(secrets.randbits(31) if seed is None else int(seed))
         _check("max_tokens", most, True)
         begun = [self._encoded(prompt) for prompt in prompts]
+        if inputs is not None:
+            self._give(inputs)
+        elif missing := self._model.missing():
+            raise InvalidInput(f"the model needs {', '.join(missing)}", hint="inputs={name: array} of a text gives it")
         return _Settings([self._text(stop, tokens) for tokens in begun], how, numbers, int(most))
+
+    def _give(self, inputs: Arrays) -> None:
+        with self._running():
+            arrays = inputs if self._encoder is None else self._encoder.run(inputs)
+            for decoder in self._decoders():
+                decoder.give({name: x for name, x in arrays.items() if decoder is self._model or name in decoder.given})
 
     def _pieces(self, settings: _Settings) -> Iterator[str]:
         """The pieces of one text."""
         (text,), how = settings.texts, settings.how
-        writer = Writer(text, settings.numbers, settings.most, self.draft_tokens)
+        writer = Writer(text, settings.numbers, settings.most, self.draft_tokens, self.lookup)
         with self._running():
             self._texts = settings.texts
             text.reused = self._model.kept(text.prompt, 1)
-        while request := writer.request(self._model.shrinks):
+        while request := writer.request():
             decoder = self._draft if request.of_draft and self._draft is not None else self._model
             with self._running():
                 if self._texts is not settings.texts:
@@ -294,7 +319,7 @@ def _sampling(settings: dict[str, Any]) -> Sampling:
     known = [field.name for field in fields(Sampling)]
     for name, value in settings.items():
         if name not in known:
-            there = ", ".join(["max_tokens", "stop", "seed", *known])
+            there = ", ".join(["max_tokens", "stop", "seed", "inputs", *known])
             raise InvalidInput(f'the setting "{name}" does not exist', hint=f"there are {there}")
         _check(name, value, name == "top_k")
     found = Sampling(**settings)

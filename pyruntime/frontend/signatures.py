@@ -108,6 +108,9 @@ _LEAST = dict.fromkeys(
 ) | dict.fromkeys(["block_size", "kv_num_heads", "max_skip_count", "sampling_ratio", "sample_size"], 0)  # fmt: skip
 
 
+# Operators that find out what an attribute of 0 leaves open
+_MAY_BE_ZERO = {"RotaryEmbedding": frozenset(["num_heads"])}
+
 # Attributes that must be 0 or 1: runtimes differ in how they read other numbers.
 _FLAGS = set(
     """align_corners allowzero antialias broadcast causal ceil_mode center_point_box count_include_pad custom
@@ -119,12 +122,12 @@ _FLAGS = set(
 )
 
 
-def check_attributes(attrs: Mapping[str, object], node: str) -> None:
+def check_attributes(attrs: Mapping[str, object], node: str, op: str) -> None:
     """Check values of integer attributes, such as strides, which must be positive. Errors: ShapeError."""
     for name in attrs.keys() & _FLAGS:
         if attrs[name] not in (0, 1):
             raise ShapeError(f"{name} is {attrs[name]}, must be 0 or 1", node=node)
-    for name in attrs.keys() & _LEAST.keys():
+    for name in attrs.keys() & _LEAST.keys() - _MAY_BE_ZERO.get(op, frozenset()):
         value = attrs[name]
         numbers = value if isinstance(value, tuple) else (value,)
         if any(isinstance(n, int) and n < _LEAST[name] for n in numbers):

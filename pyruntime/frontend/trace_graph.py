@@ -292,7 +292,7 @@ class _GraphTracer:
         registry.check_kinds(operator, attrs, label)
         check_ranks(f"{node.domain}.{node.op}".lstrip("."), node.inputs, args, label)
         if found is not None or node.domain == "com.microsoft":
-            check_attributes(attrs, label)
+            check_attributes(attrs, label, node.op)
         self.t.opset = node.opset
         self.t.wanted = tuple(bool(name) for name in node.outputs)
         first = len(self.t.block.kernels)

@@ -50,22 +50,32 @@ class Cache:
 class CachePairs:
     """The caches among these inputs and outputs of a model; batch: the batch of its tokens, if the model declares it;
     given: inputs that the caller gives. Without a name that pairs it, such an input is constant, or a state.
+    paired: pairs of an input and an output that the caller names, "input=output"
 
     refused: why two of them could be exchanged, or ""
     """
 
     def __init__(
-        self, inputs: list[Declared], outputs: list[Declared], batch: int | str | None, given: list[str]
+        self, inputs: list[Declared], outputs: list[Declared], batch: int | str | None, given: list[str],
+        paired: list[str],
     ) -> None:  # fmt: skip
         self.caches: list[Cache] = []
         self.refused = ""
         self._batch = batch
         inputs = [x for x in inputs if x.dims is not None]
         for output in outputs:
-            stem = _stem(output.name)
-            fits = [x for x in inputs if _stem(x.name) == stem and self._fit(x, output)]
+            named = [x for x in inputs if f"{x.name}={output.name}" in paired]
+            alike = [
+                x for x in inputs if are_alike(x.name, output.name) and not _is_paired(x.name, output.name, paired)
+            ]
+            fits = [x for x in (named if len(named) > 0 else alike) if self._fit(x, output)]
             if len(fits) == 1:
                 self._add(fits[0], output)
+        known = [f"{x.past}={x.present}" for x in self.caches]
+        strange = [pair for pair in paired if pair not in known]
+        if len(strange) > 0:
+            self.refused = f"{', '.join(strange)} is no cache and the output that continues it"
+            return
         pasts = [x.past for x in self.caches]
         if len(set(pasts)) < len(pasts):
             self.refused = f"two outputs continue {', '.join(_twice(pasts))}"
@@ -82,7 +92,7 @@ class CachePairs:
         for n, past in enumerate(pasts):
             likeness = [_alike(past.name, present.name) for present in presents]
             if max(likeness) > likeness[n]:
-                self.refused = f"names do not tell which output continues {past.name}"
+                self.refused = f"names do not tell which output continues {past.name}; the option caches names it"
             if not self._fit(past, presents[n]):
                 return
         for n, past in enumerate(pasts):
@@ -169,10 +179,20 @@ def _stem(name: str) -> list[str]:
     return [word for word in _words(name) if word not in SIDES]
 
 
+def are_alike(a: str, b: str) -> bool:
+    """Whether two names are one, but for words that tell a cache before a run from the same one after it."""
+    return _stem(a) == _stem(b)
+
+
 def _alike(a: str, b: str) -> int:
     """How many words of a are words of b, too."""
     others = _stem(b)
     return len([word for word in _stem(a) if word in others])
+
+
+def _is_paired(past: str, present: str, pairs: Sequence[str]) -> bool:
+    """Whether a pair names this input or this output."""
+    return len([pair for pair in pairs if pair.startswith(f"{past}=") or pair.endswith(f"={present}")]) > 0
 
 
 def _twice(names: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyruntime.runtime.batching import Declared
-from pyruntime.runtime.decoder_caches import CachePairs
+from pyruntime.runtime.decoder_caches import CachePairs, are_alike
 
 IDS = ["input_ids", "decoder_input_ids", "ids", "tokens"]
 SAMPLING = ["temperature", "top_k", "top_p", "random", "repetition_penalty", "repeated"]
@@ -51,7 +51,8 @@ class Made:
 
 
 class DecoderLayout:
-    """The parts of a decoder whose session samples several positions. given: inputs that the caller gives
+    """The parts of a decoder whose session samples several positions. given: inputs that the caller gives; paired:
+    caches and the outputs that continue them, as the caller names them, "input=output"
 
     ids: input of tokens; rows: the prompts that it takes at a time, 0 if any number
     at_once: tokens of each that a run takes, 0 if any number
@@ -62,7 +63,9 @@ class DecoderLayout:
     unknown: inputs that the caller must give; refused: why the model cannot generate, or ""
     """
 
-    def __init__(self, inputs: list[Declared], outputs: list[Declared], given: list[str]) -> None:
+    def __init__(
+        self, inputs: list[Declared], outputs: list[Declared], given: list[str], paired: list[str]
+    ) -> None:  # fmt: skip
         free = [x for x in inputs if x.name not in SAMPLING]
         found = token_inputs([x for x in free if x.name not in given])
         dims = found[0].dims if len(found) == 1 else None
@@ -76,10 +79,10 @@ class DecoderLayout:
         self.positions = sampled_positions(inputs)
         made = [x.name for x in self.fed]
         others = [x for x in free if x.name not in made]
-        pairs = CachePairs(others, [x for x in outputs if x.name != "token"], batch, given)
+        pairs = CachePairs(others, [x for x in outputs if x.name != "token"], batch, given, paired)
         self.caches = [cache for cache in pairs.caches if not (cache.of_encoder and cache.past in given)]
         self.has_states = len([cache for cache in self.caches if cache.axis < 0]) > 0
-        self.pads = not self.has_states and len([x for x in self.fed if x.holds in PADS and x.rank == 2]) == 2
+        self.pads = not self.has_states and len([x for x in self.fed if x.holds in PADS and x.rank >= 2]) == 2
         known = [*made, *given, *[cache.past for cache in self.caches]]
         self.unknown = [x.name for x in free if x.name not in known]
         self.refused = self._refusal(free, given, pairs.refused)
@@ -103,13 +106,36 @@ class DecoderLayout:
         if len(begun) > 0:
             return f"{', '.join(begun)} grows with the text and begins empty: do not give it"
         sizes = sorted({name for cache in self.caches for name in cache.unknown()})
-        return f"its caches have free dimensions without a size: {', '.join(sizes)}" if len(sizes) > 0 else ""
+        return f"free dimension overrides must give its caches the sizes {', '.join(sizes)}" if len(sizes) > 0 else ""
 
     def no_draft(self, read: int) -> str:
         """Why this model cannot check or propose drafted tokens, or "". read: tokens that it reads at a time"""
-        if 0 < self.at_once < read:
-            return f"the model takes {self.at_once} token at a time"
-        return "a state of the model cannot lose tokens that are not accepted" if self.has_states else ""
+        return f"the model takes {self.at_once} token at a time" if 0 < self.at_once < read else ""
+
+
+@dataclass(eq=False, slots=True)
+class EncoderFeed:
+    """An input of a decoder that its encoder gives. is_mask: which positions of the encoder count; output: the
+    encoder's output, or its own mask, "" if all positions count"""
+
+    feed: str
+    output: str
+    is_mask: bool
+
+
+def encoder_feeds(inputs: list[str], outputs: list[Declared], decoder: list[str]) -> list[EncoderFeed]:
+    """Return the inputs of a decoder that these outputs of an encoder are. inputs: of the encoder"""
+    found: list[EncoderFeed] = []
+    hidden = [x.name for x in outputs if "hidden" in x.name or len(outputs) == 1]
+    for name in decoder:
+        alike = [x.name for x in outputs if are_alike(x.name, name)]
+        if name == "encoder_hidden_states" and len(hidden) > 0:
+            alike = hidden
+        if name == "encoder_attention_mask":
+            found.append(EncoderFeed(name, "attention_mask" if "attention_mask" in inputs else "", True))
+        elif len(alike) > 0:
+            found.append(EncoderFeed(name, alike[0], False))
+    return found
 
 
 def token_inputs(inputs: list[Declared]) -> list[Declared]:
@@ -126,7 +152,9 @@ def text_input(x: Declared) -> TextInput:
     rank = len(x.dims) if x.dims is not None else 9
     holds = HOLDS[x.name] if x.name in HOLDS else ""
     least = 2 if holds in ["mask", "zeros"] else 1 if holds == "places" else 0
-    return TextInput(x.name, holds if least <= rank <= 2 else "", rank)
+    # Three rows of positions, for pictures' times, rows and columns: all are equal in a text
+    is_threefold = holds == "places" and rank == 3 and x.dims is not None and x.dims[0] == 3
+    return TextInput(x.name, holds if least <= rank <= 2 or is_threefold else "", rank)
 
 
 def text_inputs(layout: DecoderLayout, fresh: list[list[int]], mask: list[list[int]]) -> list[Made]:
@@ -138,8 +166,10 @@ def text_inputs(layout: DecoderLayout, fresh: list[list[int]], mask: list[list[i
         if x.holds == "mask":
             made.append(Made(x.name, [len(mask), total], [bit for row in mask for bit in row]))
         elif x.holds == "places":
-            rows = [_places(row, count) for row in mask][0 : len(mask) if x.rank == 2 else 1]
-            made.append(Made(x.name, shape[2 - x.rank :], [place for row in rows for place in row]))
+            rows = [_places(row, count) for row in mask][0 : 1 if x.rank == 1 else len(mask)]
+            dims = [3, *shape] if x.rank == 3 else shape[2 - x.rank :]
+            times = 3 if x.rank == 3 else 1
+            made.append(Made(x.name, dims, [place for _ in range(times) for row in rows for place in row]))
         elif x.holds == "zeros":
             made.append(Made(x.name, shape, [0 for row in fresh for _ in row]))
         else:
@@ -179,12 +209,25 @@ def sampled_positions(inputs: list[Declared]) -> int:
     return 0
 
 
-def kept(cached: Sequence[int], tokens: Sequence[int], fresh: int, shrinks: bool) -> int:
+def kept(cached: Sequence[int], tokens: Sequence[int], fresh: int, shrinks: bool, saved: int) -> int:
     """How many of the cached tokens a run for these tokens keeps, if at least the last `fresh` of them must be fed.
-    shrinks: whether caches can lose their last tokens alone"""
+    shrinks: whether caches can lose their last tokens alone; saved: tokens after which the caches were saved"""
     most = max(0, min(len(cached), len(tokens) - fresh))
     same = agreed(cached[:most], tokens)
-    return same if shrinks or same == len(cached) else 0
+    if shrinks or same == len(cached):
+        return same
+    return saved if saved <= same else 0
+
+
+def looked_up(tokens: Sequence[int], length: int, most: int) -> list[int]:
+    """Return at most `most` tokens that followed the last `length` tokens where these stood before, nearest to the end;
+    none if they did not."""
+    end = len(tokens) - length
+    for n in range(max(0, end)):
+        start = end - 1 - n
+        if agreed(tokens[end:], tokens[start : start + length]) == length:
+            return [*tokens[start + length : start + length + most]]
+    return []
 
 
 def agreed(drafted: Sequence[int], sampled: Sequence[int]) -> int:

@@ -13,6 +13,7 @@ from pyruntime.runtime.generation import (
     TextStream,
     agreed,
     left_padded,
+    looked_up,
     penalised,
     penalised_last,
     text_inputs,
@@ -138,39 +139,46 @@ class Text:
 class Request:
     """The next run. of_draft: the draft model runs; tokens: the text so far, with drafted tokens
 
+    certain: of the tokens, those that are no draft
     count: of the last tokens, those whose followers are sampled; random: a number for each
     """
 
     of_draft: bool
     tokens: list[int]
+    certain: int
     count: int
     random: list[float]
 
 
 class Writer:
-    """Writes one text. most: tokens; draft_tokens: how many a draft model proposes, 0 without one
+    """Writes one text. most: tokens; draft_tokens: how many are drafted, 0 without a draft; lookup: tokens whose
+    earlier place in the text gives the draft, 0 if a model drafts
 
     Each position of the text has its random number, so that a draft does not change the result.
     """
 
-    def __init__(self, text: Text, numbers: Numbers, most: int, draft_tokens: int) -> None:
+    def __init__(self, text: Text, numbers: Numbers, most: int, draft_tokens: int, lookup: int) -> None:
         self.text = text
         self._numbers = numbers
         self._most = most
         self._draft_tokens = draft_tokens
+        self._lookup = lookup
         self._drafted: list[int] = []
 
-    def request(self, shrinks: bool) -> Request | None:
-        """Return the next run, or None if the text is complete. shrinks: whether the model's caches can lose tokens
-        that are not accepted; no draft runs without that"""
+    def request(self) -> Request | None:
+        """Return the next run, or None if the text is complete."""
         position = len(self.text.tokens)
         if self.text.is_ended or position >= self._most:
             return None
-        tokens = [*self.text.so_far(), *self._drafted]
-        if len(self._drafted) < min(self._draft_tokens if shrinks else 0, self._most - position - 1):
-            return Request(True, tokens, 1, self._numbers.at(position + len(self._drafted), 1))
+        written = self.text.so_far()
+        most = min(self._draft_tokens, self._most - position - 1)
+        if self._lookup > 0:
+            self._drafted = looked_up(written, self._lookup, most)
+        tokens = [*written, *self._drafted]
+        if self._lookup == 0 and len(self._drafted) < most:
+            return Request(True, tokens, len(written), 1, self._numbers.at(position + len(self._drafted), 1))
         count = len(self._drafted) + 1
-        return Request(False, tokens, count, self._numbers.at(position, count))
+        return Request(False, tokens, len(written), count, self._numbers.at(position, count))
 
     def accepted(self, request: Request, sampled: list[int]) -> list[int]:
         """Return the new tokens of the text: those that the model agrees with, and one more; none after a draft."""
@@ -238,7 +246,7 @@ def portions(layout: DecoderLayout, request: Request, cached: int) -> list[Reque
     if layout.at_once == 0:
         return [request]
     count = len(request.tokens)
-    parts = [Request(request.of_draft, request.tokens[0:n], 1, [0.0]) for n in range(cached + 1, count)]
+    parts = [Request(request.of_draft, request.tokens[0:n], n, 1, [0.0]) for n in range(cached + 1, count)]
     return [*parts, request]
 
 

@@ -2,7 +2,7 @@
 
 import { fromNumbers } from '../common/elements.js';
 import { Declared } from '../runtime/batching.js';
-import { DecoderLayout, kept } from '../runtime/generation.js';
+import { DecoderLayout, encoderFeeds, kept } from '../runtime/generation.js';
 import { portions, samplingFeeds } from '../runtime/writing.js';
 import { emptyData, partsOf } from './parts.js';
 
@@ -22,44 +22,75 @@ export class Decoder {
   pasts = {};
   /** Whether the caches can lose their last tokens alone. */
   shrinks = true;
+  /** Caches before the last draft was read, and the number of their tokens. @type {{ count: number, pasts: Record<string, Tensor> }} */
+  saved = { count: 0, pasts: {} };
+  /** @type {Record<string, Tensor>} */
+  given = {};
 
   /**
    * Throws InvalidInput for a model that cannot generate.
    * @param {Session} session with the option samplePositions
-   * @param {Record<string, Tensor>} given inputs besides those of a text, such as an encoder's states
+   * @param {Record<string, Tensor | undefined>} given inputs besides those of a text, such as an encoder's states; their tensors may come later
    * @param {unknown} [adapters] of its runs
+   * @param {Record<string, string>} [continued] caches that names do not pair, with the outputs that continue them
    */
-  constructor(session, given = {}, adapters = undefined) {
+  constructor(session, given = {}, adapters = undefined, continued = {}) {
     this.session = session;
-    this.given = given;
+    this.names = Object.keys(given);
     this.adapters = adapters;
     this.parts = partsOf(session);
     const { InvalidInput } = this.parts;
     /** @type {Record<string, string>} */
     this.types = Object.fromEntries(session.inputMetadata.map(({ name, type }) => [name, type]));
-    this.layout = new DecoderLayout(session.inputMetadata.map(declared), session.outputMetadata.map(declared), Object.keys(given));
+    const paired = Object.entries(continued).map(([past, present]) => `${past}=${present}`);
+    this.layout = new DecoderLayout(session.inputMetadata.map(declared), session.outputMetadata.map(declared), this.names, paired);
     const { refused, unknown, fed } = this.layout;
     const hint = 'it must be a decoder with a KV cache, and its session needs the options of TextGenerator.options()';
     if (refused) throw new InvalidInput(`this model cannot generate text: ${refused}`, { hint });
-    const strange = Object.keys(given).filter((name) => !(name in this.types));
-    if (strange.length) throw new InvalidInput(`the model has no input ${strange.join(', ')}`, { hint: `it has ${session.inputNames.join(', ')}` });
-    const constant = { hint: 'inputs: { name: tensor } gives inputs that stay the same in all runs' };
-    if (unknown.length) throw new InvalidInput(`the model has the inputs ${unknown.join(', ')}, and no output continues them`, constant);
+    const options = { hint: 'inputs: { name: tensor } gives what stays the same in all runs, caches: { name: output } continues a cache' };
+    if (unknown.length) throw new InvalidInput(`the model has the inputs ${unknown.join(', ')}, and names pair no output with them`, options);
     const short = fed.filter(({ name }) => this.types[name] === 'uint16').map(({ name }) => name); // the API's type for bfloat16
     if (short.length) throw new InvalidInput(`this model cannot generate text: ${short.join(', ')} has 16-bit elements that are no float16`, { hint });
+    this.give(given);
+  }
+
+  /**
+   * Takes other inputs besides those of a text, and forgets all tokens. Throws InvalidInput for an input that is not there, or was not given to the constructor.
+   * @param {Record<string, Tensor | undefined>} tensors
+   */
+  give(tensors) {
+    const { InvalidInput } = this.parts;
+    const missing = Object.keys(tensors).filter((name) => !(name in this.types));
+    if (missing.length) throw new InvalidInput(`the model has no input ${missing.join(', ')}`, { hint: `it has ${this.session.inputNames.join(', ')}` });
+    const strange = Object.keys(tensors).filter((name) => !this.names.includes(name));
+    if (strange.length) throw new InvalidInput(`${strange.join(', ')} is not in the generator's inputs`, { hint: 'give it there, too' });
+    for (const [name, tensor] of Object.entries(tensors)) if (tensor) this.given[name] = tensor;
     this.restart();
+  }
+
+  /** Inputs that have no tensor yet. */
+  missing() {
+    return this.names.filter((name) => !this.given[name]);
   }
 
   /** Forgets all tokens. */
   restart() {
     this.cached = [];
     this.shrinks = !this.layout.hasStates;
+    this.save(0, {});
     this.replace({});
+  }
+
+  /** Keeps the caches of so many tokens, until others are saved. @param {number} count @param {Record<string, Tensor>} pasts */
+  save(count, pasts) {
+    const before = Object.values(this.saved.pasts);
+    this.saved = { count, pasts };
+    this.free(before);
   }
 
   /** How many cached tokens a run for these tokens keeps; at least the last `fresh` are fed. @param {number[]} tokens @param {number} fresh */
   kept(tokens, fresh) {
-    return kept(this.cached, tokens, fresh, this.shrinks);
+    return kept(this.cached, tokens, fresh, this.shrinks, this.saved.count);
   }
 
   /**
@@ -81,6 +112,7 @@ export class Decoder {
     const keep = this.kept(request.tokens, request.count);
     if (!keep || !Object.keys(this.pasts).length) this.start(1);
     else if (keep < this.cached.length) await this.keep(keep);
+    if (!this.shrinks && this.cached.length <= request.certain && request.certain < request.tokens.length) this.save(this.cached.length, { ...this.pasts });
     /** @type {number[]} */
     let found = [];
     for (const part of portions(this.layout, request, keep)) {
@@ -106,9 +138,13 @@ export class Decoder {
     return Array.from(await results.token.getData(true), Number); // it may be on the GPU
   }
 
-  /** Keeps the keys and values of the first tokens. @param {number} count */
+  /** Keeps the keys and values of the first tokens, or the caches that were saved after so many. @param {number} count */
   async keep(count) {
     this.cached = this.cached.slice(0, count);
+    if (!this.shrinks) {
+      this.replace({ ...this.saved.pasts });
+      return;
+    }
     const { caches } = this.layout;
     const found = await Promise.all(caches.map((cache) => this.first(this.pasts[cache.past], count, cache)));
     this.replace(Object.fromEntries(caches.map(({ past }, n) => [past, found[n]])));
@@ -137,10 +173,15 @@ export class Decoder {
 
   /** @param {Record<string, Tensor>} pasts */
   replace(pasts) {
-    const stay = [...Object.values(pasts), ...Object.values(this.given)];
-    const gone = Object.values(this.pasts).filter((tensor) => tensor.location === 'gpu-buffer' && !stay.includes(tensor));
+    const before = Object.values(this.pasts);
     this.pasts = pasts;
-    for (const tensor of gone) tensor.dispose();
+    this.free(before);
+  }
+
+  /** Frees tensors on the GPU that nothing here uses any more. @param {Tensor[]} tensors */
+  free(tensors) {
+    const stay = [this.pasts, this.saved.pasts, this.given].flatMap((one) => Object.values(one));
+    for (const tensor of new Set(tensors)) if (tensor.location === 'gpu-buffer' && !stay.includes(tensor)) tensor.dispose();
   }
 
   /** @param {string} name @param {readonly number[]} dims @param {readonly number[]} values @returns {Tensor} */
@@ -148,5 +189,38 @@ export class Decoder {
     const type = this.types[name];
     const data = type === 'float16' ? Uint16Array.from(values, (bit) => bit && 0x3c00) : fromNumbers([...values], type); // halves of masks and zeros
     return new this.parts.Tensor(type, data, dims);
+  }
+}
+
+/** A session whose outputs are inputs of a decoder, computed once for each text. */
+export class Encoder {
+  /** Throws InvalidInput if no output is an input of the decoder. @param {Session} session @param {Session} decoder */
+  constructor(session, decoder) {
+    this.session = session;
+    this.parts = partsOf(session);
+    this.feeds = encoderFeeds([...session.inputNames], session.outputMetadata.map(declared), [...decoder.inputNames]);
+    /** The decoder's inputs. */
+    this.given = this.feeds.map(({ feed }) => feed);
+    if (this.feeds.every(({ isMask }) => isMask)) {
+      throw new this.parts.InvalidInput(`no output of the encoder is an input of the decoder: ${session.outputNames.join(', ')}`, { hint: 'give it as inputs' });
+    }
+  }
+
+  /**
+   * The decoder's inputs: outputs of a run, and those of the tensors that the encoder does not read.
+   * @param {Record<string, Tensor>} tensors @returns {Promise<Record<string, Tensor>>}
+   */
+  async run(tensors) {
+    const isOwn = (/** @type {[string, Tensor]} */ [name]) => this.session.inputNames.includes(name);
+    const own = Object.fromEntries(Object.entries(tensors).filter(isOwn));
+    const others = Object.fromEntries(Object.entries(tensors).filter((entry) => !isOwn(entry)));
+    if (!Object.keys(own).length) return others;
+    const names = this.feeds.filter(({ isMask }) => !isMask).map(({ output }) => output);
+    const made = await this.session.run(own, names, {});
+    const dims = made[names[0]].dims.slice(0, 2);
+    for (const { feed, output, isMask } of this.feeds) {
+      others[feed] = isMask ? own[output] ?? new this.parts.Tensor('int64', new BigInt64Array(dims[0] * dims[1]).fill(1n), dims) : made[output];
+    }
+    return others;
   }
 }

@@ -3,7 +3,7 @@
 
 import { notTogether } from '../runtime/generation.js';
 import { BEYOND, BUSY, BUSY_HINT, JointWriter, Numbers, OVERTAKEN, Sampling, Text, Writer, refusedNumber } from '../runtime/writing.js';
-import { Decoder } from './decoder.js';
+import { Decoder, Encoder } from './decoder.js';
 import { optionsFor, partsOf } from './parts.js';
 
 /** @typedef {import('./parts.js').Session} Session */
@@ -16,10 +16,11 @@ import { optionsFor, partsOf } from './parts.js';
  *   accepted: number }} Generated */
 /** A message of a chat, and what else templates know of one. @typedef {{ role: string, content?: unknown } & Record<string, unknown>} Message */
 /** @typedef {string | readonly number[] | readonly Message[]} Prompt */
-/** @typedef {{ maxTokens?: number, seed?: number, stop?: string | readonly string[], signal?: AbortSignal } & Partial<Sampling>} Settings */
+/** @typedef {{ maxTokens?: number, seed?: number, stop?: string | readonly string[], inputs?: Record<string, Tensor>, signal?: AbortSignal } & Partial<Sampling>} Settings */
 /** @typedef {import('./chat_files.js').Templates} Templates */
 /** @typedef {import('./chat_files.js').FileSource} FileSource */
-/** @typedef {{ tokenizer?: Tokenizer, chatTemplate?: string | Templates, draft?: Session, draftTokens?: number, inputs?: Record<string, Tensor>, adapters?: unknown, stopTokens?: readonly number[] }} Options */
+/** @typedef {{ tokenizer?: Tokenizer, chatTemplate?: string | Templates, draft?: Session, draftTokens?: number, lookup?: number,
+ *   inputs?: Record<string, Tensor>, encoder?: Session, caches?: Record<string, string>, adapters?: unknown, stopTokens?: readonly number[] }} Options */
 
 export class TextGenerator {
   /** Options of the sessions that it takes. @param {{ draftTokens?: number | null, logits?: string | null } | null} [options] */
@@ -51,21 +52,29 @@ export class TextGenerator {
   constructor(session, options) {
     this.parts = partsOf(session);
     const { InvalidInput } = this.parts;
-    /** @type {Options & { draftTokens: number }} */
-    const defaults = { tokenizer: undefined, chatTemplate: undefined, draft: undefined, draftTokens: 4, inputs: undefined, adapters: undefined, stopTokens: undefined };
-    const { tokenizer, chatTemplate, draft, draftTokens, inputs, adapters, stopTokens } = optionsFor(options, defaults, 'TextGenerator', InvalidInput);
+    /** @type {Options & { draftTokens: number, lookup: number }} */
+    const defaults = {
+      tokenizer: undefined, chatTemplate: undefined, draft: undefined, draftTokens: 4, lookup: 0, inputs: undefined, encoder: undefined, caches: undefined, adapters: undefined,
+      stopTokens: undefined,
+    };
+    const { tokenizer, chatTemplate, draft, draftTokens, lookup, inputs, encoder, caches, adapters, stopTokens } = optionsFor(options, defaults, 'TextGenerator', InvalidInput);
     if (tokenizer && !(/** @type {unknown} */ (tokenizer.encode) && /** @type {unknown} */ (tokenizer.decode))) {
       throw new InvalidInput(`the tokenizer is ${typeof tokenizer === 'string' ? `'${tokenizer}'` : 'another object'}`, { hint: 'an object with encode(text) and decode(tokens); TextGenerator.create takes files' });
     }
     this.check('draftTokens', draftTokens, true, 1);
+    this.check('lookup', lookup, true);
+    if (lookup && draft) throw new InvalidInput('both draft and lookup propose tokens', { hint: 'give one of them' });
     this.tokenizer = tokenizer;
     this.chatTemplate = chatTemplate ?? tokenizer?.chat_template;
-    this.draftTokens = draft ? draftTokens : 0;
+    this.draftTokens = draft || lookup ? draftTokens : 0;
+    this.lookup = lookup;
     this.stopTokens = [...stopTokens ?? specialTokens(tokenizer)];
-    this.model = new Decoder(session, inputs, adapters);
-    this.draft = draft ? new Decoder(draft, inputs) : null;
+    this.encoder = encoder ? new Encoder(encoder, session) : null;
+    const given = { ...Object.fromEntries(this.encoder?.given.map((name) => [name, undefined]) ?? []), ...inputs };
+    this.model = new Decoder(session, given, adapters, caches);
+    this.draft = draft ? new Decoder(draft, given) : null;
     const { positions } = this.model.layout;
-    const misfit = this.draft && (this.model.layout.noDraft(this.draftTokens + 1) || this.draft.layout.noDraft(1));
+    const misfit = this.draftTokens && this.model.layout.noDraft(this.draftTokens + 1);
     if (misfit) throw new InvalidInput(`a draft does not fit: ${misfit}`, { hint: 'generate without draft' });
     if (positions <= this.draftTokens) {
       const hint = `create it with TextGenerator.options({ draftTokens: ${this.draftTokens} })`;
@@ -98,11 +107,13 @@ export class TextGenerator {
    */
   async* stream(prompt, settings) {
     const tokens = isMessages(prompt) ? await this.applyChatTemplate(prompt) : prompt;
-    const { texts: [text], how, numbers, most, signal } = this.read(settings, [tokens]);
-    const writer = new Writer(text, numbers, most, this.draftTokens);
+    const { texts: [text], how, numbers, most, signal, inputs } = this.read(settings, [tokens]);
+    const writer = new Writer(text, numbers, most, this.draftTokens, this.lookup);
     this.newest = text;
+    if (inputs) await this.give(inputs);
+    this.checkInputs();
     text.reused = this.model.kept(text.prompt, 1);
-    for (let request; (request = writer.request(this.model.shrinks));) {
+    for (let request; (request = writer.request());) {
       if (this.newest !== text) throw new this.parts.InvalidInput(OVERTAKEN, { hint: BUSY_HINT });
       const decoder = request.ofDraft && this.draft ? this.draft : this.model;
       const found = await this.running(() => decoder.sample(request, how, signal));
@@ -118,9 +129,11 @@ export class TextGenerator {
   }
 
   /** Writes several texts, without the draft. @param {ReturnType<TextGenerator['read']>} settings @returns {Promise<Generated[]>} */
-  async together({ texts, how, numbers, most, signal }) {
+  async together({ texts, how, numbers, most, signal, inputs }) {
     const { model } = this;
     this.newest = texts[0];
+    if (inputs) await this.give(inputs);
+    this.checkInputs();
     const refused = notTogether(model.layout, texts.map((text) => text.prompt));
     if (refused) throw new this.parts.InvalidInput(refused, { hint: 'generate one prompt after the other' });
     const writer = new JointWriter(model.layout, texts, how, numbers, most);
@@ -134,6 +147,20 @@ export class TextGenerator {
     });
     for (const text of texts) text.end();
     return texts.map(generated);
+  }
+
+  /** Gives the models other inputs for a text. @param {Record<string, Tensor>} inputs */
+  async give(inputs) {
+    const tensors = await this.running(async () => (this.encoder ? this.encoder.run(inputs) : inputs));
+    this.model.give(tensors);
+    const { draft } = this;
+    draft?.give(Object.fromEntries(Object.entries(tensors).filter(([name]) => draft.names.includes(name))));
+  }
+
+  /** Throws InvalidInput if an input has no tensor. */
+  checkInputs() {
+    const missing = this.model.missing();
+    if (missing.length) throw new this.parts.InvalidInput(`the model needs ${missing.join(', ')}`, { hint: 'inputs: { name: tensor } of a text gives it' });
   }
 
   /** @template T @param {() => Promise<T>} work runs the model */
@@ -183,14 +210,14 @@ export class TextGenerator {
   read(settings, prompts) {
     const { InvalidInput } = this.parts;
     /** @type {Settings & { maxTokens: number, stop: string | readonly string[] }} */
-    const defaults = { maxTokens: 256, stop: [], seed: undefined, signal: undefined, ...new Sampling() };
-    const { maxTokens, seed, stop, signal, ...sampling } = optionsFor(settings, defaults, 'generate', InvalidInput);
+    const defaults = { maxTokens: 256, stop: [], seed: undefined, signal: undefined, inputs: undefined, ...new Sampling() };
+    const { maxTokens, seed, stop, signal, inputs, ...sampling } = optionsFor(settings, defaults, 'generate', InvalidInput);
     if (this.isRunning) throw new InvalidInput(BUSY, { hint: BUSY_HINT });
     this.check('maxTokens', maxTokens, true);
     if (seed !== undefined && !Number.isInteger(seed)) throw new InvalidInput(`seed is ${seed}`, { hint: 'an integer is expected' });
     const numbers = new Numbers(seed ?? Math.floor(Math.random() * 2 ** 31));
     const begun = prompts.map((prompt) => this.encoded(prompt));
-    return { texts: begun.map((tokens) => this.text(stop, tokens)), how: this.sampling(sampling), numbers, most: maxTokens, signal };
+    return { texts: begun.map((tokens) => this.text(stop, tokens)), how: this.sampling(sampling), numbers, most: maxTokens, signal, inputs };
   }
 
   /** @param {Record<string, unknown>} given all settings of sampling @returns {Sampling} */

@@ -138,7 +138,9 @@ def _check_attributes(t: Tracer, local_window_size: int, causal: int, smooth_sof
 def _window(t: Tracer, past: Tensor | None, width: int, start: PerItem, end: PerItem) -> Window:
     if past is None or width <= 0:
         raise t.unsupported("sliding_window_cache needs past_key, causal attention and local_window_size")
-    t.require(sh.compare("le", width, past.shape[2]), f"a cache of {past.shape[2]} places is smaller than its window")
+    places = past.shape[2]
+    text = f"a cache of {places} places is smaller than its window of {width}; free dimension overrides give its size"
+    t.require(sh.compare("le", width, places), text)
     return Window(past.shape[2], width, start, end)
 
 
