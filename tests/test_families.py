@@ -1,5 +1,5 @@
-"""Decoders of published families, as Optimum and onnxruntime-genai's builder export them: texts, turns, resets and drafts
-against a plain loop over onnxruntime."""
+"""Decoders of published families, as Optimum and onnxruntime-genai's builder export them: texts, turns, resets and
+drafts against a plain loop over onnxruntime."""
 
 from __future__ import annotations
 

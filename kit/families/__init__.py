@@ -1,6 +1,6 @@
-"""Tiny decoders of published families, in the graphs that Optimum and onnxruntime-genai's builder write, and a plain loop
-over onnxruntime that uses no cache again. `build.py` writes the files: models without their large weights, compressed by
-xz. `model` fills these with random numbers, which are the same on every machine."""
+"""Tiny decoders of published families, in the graphs that Optimum and onnxruntime-genai's builder write, and a plain
+loop over onnxruntime that uses no cache again. `build.py` writes the files: models without their large weights,
+compressed by xz. `model` fills these with random numbers, which are the same on every machine."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+
+import pyruntime
 
 HERE = Path(__file__).parent
 WINDOW = 16  # keys that a token of the families with sliding windows reads
@@ -61,7 +63,10 @@ class Plain:
         self._head = HEADS.get(name, 16)
         self._encoded: dict[str, np.ndarray] = {}
         if name in ENCODERS:
-            encoder = onnxruntime.InferenceSession(model(ENCODERS[name]), providers=["CPUExecutionProvider"])
+            # onnxruntime 1.31 crashes in Whisper's Attention, which has no bias
+            encoder: Any = (pyruntime if name == "whisper" else onnxruntime).InferenceSession(
+                model(ENCODERS[name]), providers=["CPUExecutionProvider"]
+            )
             made = zip([x.name for x in encoder.get_outputs()], encoder.run(None, source(name)), strict=True)
             self._encoded = {x.replace("present", "past").replace("last", "encoder"): value for x, value in made}
             self._encoded["encoder_hidden_states"] = self._encoded.pop("encoder_hidden_state", np.zeros(0))

@@ -99,7 +99,7 @@ def _config(transformers: Any, name: str, config: str, more: dict[str, Any]) -> 
         return transformers.Qwen3_5Config(text_config=text, vision_config=PICTURES)
     if name == "whisper":
         heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-        more = {"encoder_layers": 1, "decoder_layers": 2, "d_model": 32, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32,
+        more = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32,
                 "max_target_positions": 256, "decoder_start_token_id": 1, **heads}  # fmt: skip
     return getattr(transformers, config)(**{**SPECIAL, **more})
 
