@@ -1,4 +1,5 @@
-"""llama.cpp beside us: processor time of a token of a decoder with random 4-bit weights, in a process of its own.
+"""llama.cpp beside us: processor time of a token of a GGUF file, or of a decoder with random 4-bit weights.
+It runs in a process of its own.
 
 The package is PyPI's `xllamacpp`, which has llama.cpp compiled for AVX2; `gguf` writes the model. Both are installed
 into build/llama.cpp when they are first needed.
@@ -25,7 +26,9 @@ TOKENS = 16  # of a turn
 
 
 class LlamaCpp:
-    """size: of kit.decoders. Errors: OSError or RuntimeError if it cannot be installed or does not start"""
+    """size: of kit.decoders, or the path of a GGUF file
+
+    Errors: OSError or RuntimeError if it cannot be installed or does not start"""
 
     def __init__(self, size: str, threads: int) -> None:
         installed()
@@ -36,6 +39,7 @@ class LlamaCpp:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             env=environment,
         )  # fmt: skip
+        self.process = self._child.pid
         self(1)
 
     def __call__(self, count: int) -> float:
@@ -73,7 +77,7 @@ def serve(size: str, threads: int) -> None:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
-    params.model.path = str(written(size))
+    params.model.path = size if size.endswith(".gguf") else str(written(size))
     params.n_ctx, params.n_parallel, params.warmup = 512, 1, False
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     params.cpuparams.poll = params.cpuparams_batch.poll = 0  # waiting is no work
