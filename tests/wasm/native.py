@@ -14,7 +14,7 @@ from kit.machine_code import usable
 from pyruntime.providers.wasm.native import function, pages
 from pyruntime.providers.wasm.native.kinds import KINDS
 from pyruntime.providers.wasm.printer.assembler import Module
-from pyruntime.providers.wasm.printer.native_imports import FUNCTIONS, import_into
+from pyruntime.providers.wasm.printer.native_imports import import_into, import_of
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
 # name -> relaxed SIMD, threads
@@ -58,7 +58,9 @@ class Direct:
     """Calls a function without WebAssembly, on a memory between pages that nobody may read or write."""
 
     def __init__(self, kind: str, name: str = "block", address: int | None = None) -> None:
-        self.names = FUNCTIONS[name].operands
+        found = import_of(name)
+        assert found is not None
+        self.names = found.operands
         self.code = ctypes.CFUNCTYPE(ctypes.c_void_p, *[ctypes.c_void_p] * 3, ctypes.c_size_t)(
             address or pages.native_code(kind).address(name)
         )

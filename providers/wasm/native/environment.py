@@ -12,7 +12,7 @@ import wasmtime
 from wasmtime import _ffi as ffi
 
 from ..host_threads import SHORTEST
-from ..printer.native_imports import FUNCTIONS, UNUSED
+from ..printer.native_imports import UNUSED, import_of
 from .function import BUSY, ENVIRONMENT, MEMORIES, STOP, TABLE
 from .pages import NativeCode, NoNativeCode, native_code
 
@@ -61,14 +61,18 @@ class NativeThreads:
         """The functions that a module imports, for the store of a thread; without machine code, functions that leave
         the work to WebAssembly: the module of a file may import them. Their types are not those of the module's
         imports, which may be any. This object has to outlive them."""
-        names = [i.name for i in module.imports if i.name in (UNUSED, *FUNCTIONS)]
-        return [self._import(str(name), store, thread) for name in names]
+        unused = wasmtime.Func(store, wasmtime.FuncType([], []), lambda: None)
+        made = []
+        for name in [str(i.name) for i in module.imports]:
+            if name == UNUSED:
+                made.append(unused)
+            elif found := import_of(name):
+                made.append(self._import(name, len(found.operands), store, thread))
+        return made
 
-    def _import(self, name: str, store: wasmtime.Store, thread: int) -> wasmtime.Func:
-        if name == UNUSED:
-            return wasmtime.Func(store, wasmtime.FuncType([], []), lambda: None)
-        kind = wasmtime.FuncType([wasmtime.ValType.i32()] * len(FUNCTIONS[name].operands), [wasmtime.ValType.i32()])
-        if self.code is None or name not in self.code.functions:
+    def _import(self, name: str, operands: int, store: wasmtime.Store, thread: int) -> wasmtime.Func:
+        kind = wasmtime.FuncType([wasmtime.ValType.i32()] * operands, [wasmtime.ValType.i32()])
+        if self.code is None or not self.code.has(name):
             return wasmtime.Func(store, kind, lambda *_: 0)
         made = ffi.wasmtime_func_t()
         context, signature = (ctypes.cast(x, ctypes.c_void_p) for x in (store._context(), kind.ptr()))

@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from ..printer.native_imports import FUNCTIONS
+from ..printer.native_imports import import_of
 from .kinds import Kind
 from .x86 import R8, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, XMM, Assembler, Memory
 
@@ -47,8 +47,9 @@ class Function:
         self.kind, self.windows = kind, windows
         self.code = Assembler()
         self.declined = self.code.label()
-        self.addresses = FUNCTIONS[self.name].addresses
-        self.slot = slots(FUNCTIONS[self.name].operands)
+        found = import_of(self.name)
+        assert found is not None
+        self.addresses, self.slot = found.addresses, slots(found.operands)
 
     def check(self) -> None:
         """Jump to `declined` unless the operands are right. The address of the environment is in rdi."""

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
 
+from ..printer.native_words import LANES
 from ..schedules.arithmetic import Arithmetic
 from .block_function import BlockFunction
 from .codes_function import CodesFunction
 from .depthwise_function import DepthwiseFunction
 from .function import Function
 from .kinds import AVX2, AVX512, KINDS, Kind
+from .lanes_function import LanesFunction
 from .windows_function import WindowsFunction
 from .x86 import R8, RAX, RBX, RCX, RDX, Assembler, Memory
 
@@ -57,8 +59,14 @@ class NativeCode(NamedTuple):
         """Names of imports."""
         return [name for name in _WRITERS if self.vnni or name not in _OF_BYTES]
 
+    def has(self, name: str) -> bool:
+        """Whether there is a function of this name, which may be that of an elementwise loop."""
+        return name.startswith(LANES) or name in self.functions
+
     def address(self, name: str) -> int:
         """The address of a function, which is written for the first call. Errors: NoNativeCode"""
+        if name.startswith(LANES):
+            return _written(name, AVX2)
         return _written(name, self.kind if self.vnni or name not in _OF_INTEGERS else AVX2)
 
 
@@ -139,7 +147,8 @@ def _feature_code(windows: bool) -> bytes:
 
 @cache
 def _written(name: str, kind: Kind) -> int:
-    return executable(_WRITERS[name](kind, WINDOWS).write())
+    write = partial(LanesFunction, name) if name.startswith(LANES) else _WRITERS[name]
+    return executable(write(kind, WINDOWS).write())
 
 
 def executable(code: bytes) -> int:

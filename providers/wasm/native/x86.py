@@ -59,7 +59,8 @@ _OPERATIONS = {
 }  # fmt: skip
 _WITH_CONSTANT = {"add": 0, "or": 1, "and": 4, "sub": 5, "cmp": 7}
 _SHIFTS = {"shl": 4, "shr": 5}
-_LANE_SHIFTS = {"vpsrlw": (0x71, 2), "vpsrad": (0x72, 4), "vpslld": (0x72, 6)}  # opcode, and its extension
+# Opcodes and their extensions
+_LANE_SHIFTS = {"vpsrlw": (0x71, 2), "vpsrld": (0x72, 2), "vpsrad": (0x72, 4), "vpslld": (0x72, 6)}
 _CONDITIONS = {"b": 2, "ae": 3, "e": 4, "ne": 5, "be": 6, "a": 7, "s": 8, "l": 12, "ge": 13, "le": 14, "g": 15}
 
 
@@ -79,15 +80,37 @@ _VECTORS = {
     "vmovups": _Form(0, 1, 0x10),
     "store": _Form(0, 1, 0x11, stores=True),
     "vaddps": _Form(0, 1, 0x58),
+    "vsubps": _Form(0, 1, 0x5C),
+    "vdivps": _Form(0, 1, 0x5E),
+    "vsqrtps": _Form(0, 1, 0x51),
+    "vcmpps": _Form(0, 1, 0xC2),  # AVX
+    "vroundps": _Form(1, 3, 0x08),  # AVX
+    "vblendvps": _Form(1, 3, 0x4A),  # AVX; the number is 16 times that of the mask's register
     "vminps": _Form(0, 1, 0x5D),
     "vmaxps": _Form(0, 1, 0x5F),
     "vxorps": _Form(0, 1, 0x57),
     "vpxord": _Form(1, 1, 0xEF),  # AVX-512
     "vpaddd": _Form(1, 1, 0xFE),
     "vpmaddwd": _Form(1, 1, 0xF5),
+    "vpsubd": _Form(1, 1, 0xFA),
+    "vpmulld": _Form(1, 2, 0x40),
+    "vpminsd": _Form(1, 2, 0x39),
+    "vpmaxsd": _Form(1, 2, 0x3D),
+    "vpcmpeqd": _Form(1, 1, 0x76),
     "vpand": _Form(1, 1, 0xDB),
+    "vpor": _Form(1, 1, 0xEB),
+    "vpxor": _Form(1, 1, 0xEF),
     "vmulps": _Form(0, 1, 0x59),
     "vcvtdq2ps": _Form(0, 1, 0x5B),
+    "vcvttps2dq": _Form(2, 1, 0x5B),
+    "vpackusdw": _Form(1, 2, 0x2B),
+    "vpackuswb": _Form(1, 1, 0x67),
+    "vextracti128": _Form(1, 3, 0x39, stores=True),
+    "store half": _Form(1, 1, 0xD6, stores=True),  # vmovq to memory
+    "vpmovsxbd": _Form(1, 2, 0x21),
+    "vpmovzxbd": _Form(1, 2, 0x31),
+    "vpmovsxwd": _Form(1, 2, 0x23),
+    "vpmovzxwd": _Form(1, 2, 0x33),
     "vpmovsxbw": _Form(1, 2, 0x20),
     "vpmovzxbw": _Form(1, 2, 0x30),
     "vpdpbusd": _Form(1, 2, 0x50),  # AVX-512 VNNI

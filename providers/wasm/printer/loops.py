@@ -148,7 +148,7 @@ class _Printer:
         banks = self._banks(plan.sums, BANKS if flat else 1)
         inner = {var: f.local("v128") for var in plan.lanes.varying}
         vector = Vector(self.scalar, plan.lanes, inner, self.relaxed)
-        with self._hoisted(s, vector):
+        with self._after_native(s, vector, counter, end), self._hoisted(s, vector):
             if flat:
                 self._rounds(s, vector, banks, counter, end)
             self._rounds(s, vector, banks[:1], counter, end)
@@ -159,6 +159,21 @@ class _Printer:
                 f.set(banks[0][var])
             self._across(var, banks[0][var], op, dtype)
         f.release(*[v for bank in banks for v in bank.values()], *inner.values())
+
+    @contextmanager
+    def _after_native(self, s: For, vector: Vector, counter: int, end: int) -> Iterator[None]:
+        """Let the host's machine code compute the first elements; the body of the context is for those that it
+        leaves."""
+        if not (self.f.module.imports and len(s.body) == 1 and isinstance(s.body[0], Store)):
+            yield
+            return
+        from .native_lanes import call_lanes  # pages do not have it
+
+        dtypes = [dtype for dtype, _ in self.code.buffers]
+        with self.f.block() as done:
+            if call_lanes(self.f, s.body[0], vector, dtypes, counter, end):
+                self.f.emit(counter, end, "i32.ge_s").br_if(done)
+            yield
 
     @contextmanager
     def _hoisted(self, s: For, vector: Vector) -> Iterator[None]:

@@ -6,9 +6,10 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from .assembler import Function, Module
+from .native_words import LANES, Import, operands_of
 from .values import V128, constant, i32x4, shuffle32
 
 UNUSED = "unused"  # the name of imports that a module does not call, so that the host need not write their code
@@ -53,11 +54,7 @@ BY_ROW, BY_COLUMN, HAS_LOW, HAS_HIGH = 1, 2, 4, 8
 BLOCKS = {"FUSED": "block", "INT16": "block_int16", "INT8": "block_int8", "INT8_ROWS": "block_int8_rows"}
 
 
-class Import(NamedTuple):
-    """operands: their names, all i32; addresses: those that are addresses, whose memories are the bytes of the last"""
-
-    operands: tuple[str, ...]
-    addresses: tuple[str, ...]
+SPARE = 48  # imports of a module that functions of elementwise loops may take (native_lanes.py)
 
 
 FUNCTIONS = {
@@ -68,9 +65,14 @@ FUNCTIONS = {
 }
 
 
+def import_of(name: str) -> Import | None:
+    """The operands of a function, or None if there is none of this name."""
+    return operands_of(name) if name.startswith(LANES) else FUNCTIONS.get(name)
+
+
 def import_into(module: Module, names: Iterable[str]) -> None:
     """Add imports of functions to a module that has no functions yet. Until they are called they have no operands."""
-    for name in names:
+    for name in [*names, *[f"{LANES}{n}" for n in range(SPARE)]]:
         module.imported(name, ()).name = UNUSED
 
 
@@ -81,6 +83,19 @@ def function(module: Module, name: str) -> Function:
         f = Function(module, f.index, name, ["i32"] * len(FUNCTIONS[name].operands), ["i32"])
         module.functions[f.index] = module.imports[name] = f
     return f
+
+
+def elementwise_function(module: Module, name: str) -> Function | None:
+    """The import of a function of elementwise loops, to be called, or None if the module has no spare one."""
+    if name not in module.memo:
+        spare = [key for key, f in module.imports.items() if key.startswith(LANES) and f.name == UNUSED]
+        found = import_of(name)
+        if not spare or found is None:
+            return None
+        index = module.imports[spare[0]].index
+        f = Function(module, index, name, ["i32"] * len(found.operands), ["i32"])
+        module.functions[index] = module.imports[spare[0]] = module.memo[name] = f
+    return module.memo[name]
 
 
 def call_block(
@@ -124,6 +139,11 @@ def multiply_bytes(f: Function, total: V128, signed: V128, unsigned: V128) -> No
 
 
 def memories_word(name: str, kinds: tuple[int, ...]) -> int:
-    """The operand `memories` of a function, given the number of the memory of each operand, 0 for numbers."""
-    operands, addresses = FUNCTIONS[name]
+    """The operand `memories` of a function, given the number of the memory of each operand, 0 for numbers. If it has no
+    byte for one, -1: the last memory, which does not exist, so that the function declines."""
+    found = import_of(name)
+    assert found is not None
+    operands, addresses = found
+    if any(kind and each not in addresses for each, kind in zip(operands, kinds, strict=True)):
+        return -1
     return sum(kinds[operands.index(each)] << 8 * n for n, each in enumerate(addresses))

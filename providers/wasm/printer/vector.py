@@ -220,12 +220,12 @@ class Vector(Values):
             self.f.emit("i32x4.relaxed_trunc_f32x4_s")
             normalize(self.f, e.dtype)
         else:
-            convert(self.f, e.args[0].dtype, e.dtype, clipped=_inside(e.args[0], e.dtype))
+            convert(self.f, e.args[0].dtype, e.dtype, clipped=inside(e.args[0], e.dtype))
 
     def _cuts(self, e: Expr) -> bool:
         """Whether NaN may become either 0 or -2^31, depending on the host; the low bytes of both are 0. This takes one
         instruction on x86 instead of five for saturation."""
-        return self.relaxed and _inside(e.args[0], e.dtype)
+        return self.relaxed and inside(e.args[0], e.dtype)
 
     def stored(self, e: Expr) -> None:
         """Print a value, as `root` does, for a store that keeps only its low bytes."""
@@ -337,7 +337,7 @@ class Vector(Values):
             return
         if op in ("shl", "shr"):
             self._shift(e, "shl" if op == "shl" else "shr_s" if source.kind == "i" else "shr_u")
-        elif op in ("min", "max") and source is F32 and _number(e.args[1]):
+        elif op in ("min", "max") and source is F32 and is_number(e.args[1]):
             # x.pmin(y) is y < x ? y : x, so NaN stays: one instruction on x86 instead of seven
             self.value(e.args[0])
             self.value(e.args[1])
@@ -370,10 +370,10 @@ def _loads(e: Expr) -> bool:
     return any(x.op in ("load", "checked") for x in walk(e))
 
 
-def _inside(e: Expr, dtype: DType) -> bool:
+def inside(e: Expr, dtype: DType) -> bool:
     """Whether a float is clipped to the range of an integer type (or NaN)."""
     bounds: dict[str, float] = {}
-    while e.op in ("min", "max") and e.dtype is F32 and _number(e.args[1]):
+    while e.op in ("min", "max") and e.dtype is F32 and is_number(e.args[1]):
         bounds.setdefault(e.op, e.args[1].value)
         e = e.args[0]
     return is_narrow(dtype) and "min" in bounds and "max" in bounds and _fits(bounds["max"], bounds["min"], dtype)
@@ -384,7 +384,7 @@ def _fits(low: float, high: float, dtype: DType) -> bool:
     return least <= low <= high <= most
 
 
-def _number(e: Expr) -> bool:
+def is_number(e: Expr) -> bool:
     """Whether the expression is a constant other than NaN."""
     return e.op == "const" and e.value == e.value
 
