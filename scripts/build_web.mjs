@@ -220,7 +220,7 @@ async function engineSources() {
 }
 
 /** Sources that pages cannot use: they need wasmtime or wgpu, or another Pyodide, or JavaScript does their work in pages. */
-const NATIVE = /\/(native|pyodide|training\/session)\/|\/(host_threads|huge_pages|shared_pages|lora_adapter|native_(codes|imports)|provider_(check|models)|run_options|session_adapters|watch|(wasmtime|wgpu)_\w+)\.py$/;
+const NATIVE = /\/(native|pyodide|training\/session)\/|\/(host_threads|huge_pages|shared_pages|lora_adapter|native_(codes|imports|lanes|words)|provider_(check|models)|run_options|session_adapters|watch|(wasmtime|wgpu)_\w+)\.py$/;
 
 /** The engine's sources for a page. */
 const forPages = async () => Object.fromEntries(Object.entries(await engineSources()).filter(([file]) => !NATIVE.test(file)));
