@@ -21,7 +21,7 @@ SPECIAL = np.float32(
 )
 FLOATS = "Sigmoid Tanh Exp Erf Relu Round Floor Sqrt Gelu Softplus Abs HardSwish Neg".split()
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32"]
-NAME = "lanes load.uint8.0 vcvtdq2ps.0,0 scalar.0 vmulps.0,1,2 store.float32.1,3"
+NAME = "lanes/load.uint8.0/vcvtdq2ps.0:0/scalar.0/vmulps.0:1:2/store.float32.1:3"
 
 
 def results(text: str, feeds: dict[str, np.ndarray], code: bool | str) -> list[np.ndarray]:
@@ -113,23 +113,23 @@ def test_a_call_reaches_nothing_but_its_memory() -> None:
     "name",
     [
         "lanes",
-        "lanes store.float32.0,0",
-        "lanes load.float32.0 store.float32.1,1",
-        "lanes load.float32.0 store.float32.1,-1",
-        "lanes load.float32.0 store.float32.0,0",
-        "lanes load.float64.0 store.float32.1,0",
-        "lanes load.float32.0 vmulps.0,0 store.float32.1,1",
-        "lanes load.float32.0 vaddps.0,1,0 store.float32.1,1",
-        "lanes load.float32.0 store.float32.1,0 store.float32.2,0",
-        "lanes load.float32.0 const.1 vblendvps.0,0,0,1 store.float32.1,2",
-        "lanes load.float32.0 vpslld.32,0 store.float32.1,1",
-        "lanes load.float32.0 const.4294967296 store.float32.1,1",
-        "lanes load.float32.0 mov.0,0 store.float32.1,1",
-        "lanes " + " ".join(f"load.float32.{n}" for n in range(8)) + " store.float32.8,0",
-        "lanes load.float32.0 " + "vsqrtps.0,0 " * 255 + "store.float32.1,3",
+        "lanes/store.float32.0:0",
+        "lanes/load.float32.0/store.float32.1:1",
+        "lanes/load.float32.0/store.float32.1:-1",
+        "lanes/load.float32.0/store.float32.0:0",
+        "lanes/load.float64.0/store.float32.1:0",
+        "lanes/load.float32.0/vmulps.0:0/store.float32.1:1",
+        "lanes/load.float32.0/vaddps.0:1:0/store.float32.1:1",
+        "lanes/load.float32.0/store.float32.1:0/store.float32.2:0",
+        "lanes/load.float32.0/const.1/vblendvps.0:0:0:1/store.float32.1:2",
+        "lanes/load.float32.0/vpslld.32:0/store.float32.1:1",
+        "lanes/load.float32.0/const.4294967296/store.float32.1:1",
+        "lanes/load.float32.0/mov.0:0/store.float32.1:1",
+        "lanes/" + "/".join(f"load.float32.{n}" for n in range(8)) + "/store.float32.8:0",
+        "lanes/load.float32.0/" + "vsqrtps.0:0/" * 255 + "store.float32.1:3",
         # sixteen values at a time
-        "lanes load.float32.0 " + " ".join(f"vroundps.{n},0" for n in range(16)) + " "
-        + " ".join(f"vaddps.0,{n},{n}" for n in range(1, 17)) + " store.float32.1,5",
+        "lanes/load.float32.0/" + "/".join(f"vroundps.{n}:0" for n in range(16)) + "/"
+        + "/".join(f"vaddps.0:{n}:{n}" for n in range(1, 17)) + "/store.float32.1:5",
     ],
 )  # fmt: skip
 def test_names_that_are_not_right(name: str) -> None:
@@ -141,8 +141,8 @@ def test_names_that_are_not_right(name: str) -> None:
 @needs_code
 def test_memories_of_many_addresses() -> None:
     """Four addresses may be in any memory; with another one in a further memory the function declines."""
-    loads = " ".join(f"load.float32.{n}" for n in range(5))
-    name = f"lanes {loads} vaddps.0,0,4 store.float32.5,5"
+    loads = "/".join(f"load.float32.{n}" for n in range(5))
+    name = f"lanes/{loads}/vaddps.0:0:4/store.float32.5:5"
     assert memories_word(name, (0, 1, 2, 0, 3, 0, 0, 0)) == 0x03000201
     assert memories_word(name, (0, 0, 0, 0, 0, 1, 0, 0)) == -1
     assert pages.native_code(usable()[-1]).address(name)

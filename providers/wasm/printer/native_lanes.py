@@ -185,7 +185,7 @@ def call_lanes(f: Function, store: Store, vector: Vector, dtypes: Sequence[DType
         writer.stored(store.value, dtype)
     except _Unfit:
         return False
-    function = elementwise_function(f.module, " ".join([LANES, *map(str, writer.words)]))
+    function = elementwise_function(f.module, "/".join([LANES, *map(str, writer.words)]))
     if function is None:
         return False
     f.emit(end).i32(FEWEST).emit("i32.ge_s")

@@ -1,7 +1,7 @@
 """Elementwise loops as functions in machine code, whose names say what they compute, so that a module needs nothing
 else:
 
-    lanes load.float32.0 scalar.0 vmulps.0,0,1 store.float32.1,2        y[i] = x[i] * s
+    lanes/load.float32.0/scalar.0/vmulps.0:0:1/store.float32.1:2        y[i] = x[i] * s
 
 Each word after the first is an instruction for eight elements; its operands are numbers of earlier ones. The function's
 operands are the number of elements, addresses, scalars (their bits) and `memories`.
@@ -50,14 +50,14 @@ class Word(NamedTuple):
 
     def __str__(self) -> str:
         parts = [self.kind, *([self.dtype.name] if self.dtype else []), str(self.number)]
-        return ",".join([".".join(parts), *map(str, self.operands)])
+        return ":".join([".".join(parts), *map(str, self.operands)])
 
 
 @lru_cache(256)
 def parse(name: str) -> tuple[Word, ...] | None:
     """The instructions of a function, or None if the name is not right. It may be from a hostile file."""
-    texts = name.split(" ")[1:]
-    if not name.startswith(LANES + " ") or not 0 < len(texts) <= MOST_WORDS:
+    texts = name.split("/")[1:]
+    if not name.startswith(LANES + "/") or not 0 < len(texts) <= MOST_WORDS:
         return None
     try:
         words = tuple(map(_word, texts))
@@ -67,7 +67,7 @@ def parse(name: str) -> tuple[Word, ...] | None:
 
 
 def _word(text: str) -> Word:
-    head, *operands = text.split(",")
+    head, *operands = text.split(":")
     kind, *rest = head.split(".")
     dtype = TYPES[rest.pop(0)] if kind in ("load", "store") else None
     (number,) = rest
