@@ -159,7 +159,7 @@ def test_damaged_programs_are_replaced(profile: Profile, sealed: bool, content: 
         const [name] = await cache.keys();
         const found = await cache.match(name);
         const bytes = new Uint8Array(await found.arrayBuffer());
-        const {{ crc32 }} = await import('/web/worker/crc32.js');
+        const {{ crc32 }} = await import('/web/common/crc32.js');
         const broken = (place) => {{
           const start = 4 + new DataView(bytes.buffer).getUint32(0, true); // after the head: the Program
           const view = new DataView(bytes.buffer, start);

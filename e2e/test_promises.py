@@ -185,7 +185,7 @@ WALK = """
   const result = async (owner, name, args) => {
     if (arg.before[`${owner}.${name}`]) await evaluate(arg.before[`${owner}.${name}`]);
     const found = name === 'new' ? new all[owner](...args) : await all[owner][name](...args);
-    if (name === 'stream') for await (const piece of found) void piece;
+    if (['stream', 'resume'].includes(name)) for await (const piece of found) void piece;
     return typeof found === 'number' ? found : found?.size ?? typeof found;
   };
   const evaluate = (code) => eval(`(async () => [${code}])()`);

@@ -5,7 +5,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { loadPyodide } from 'pyodide';
-import { crc32 } from '../web/worker/crc32.js';
+import { crc32 } from '../web/common/crc32.js';
 import { buildNumber, STATE } from '../web/worker/interpreter/memory_image.js';
 import { ENGINE, ENV, NO_PACKAGES, STARTED } from '../web/worker/interpreter/python.js';
 import { countOf, imageOf } from './memory_image.mjs';

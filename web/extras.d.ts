@@ -149,6 +149,15 @@ export class TextGenerator {
   /** The messages of a chat as tokens, by the model's chat template. */
   applyChatTemplate(messages: readonly Message[], options: ChatTemplateOptions & { tokenize: false }): Promise<string>;
   applyChatTemplate(messages: readonly Message[], options?: ChatTemplateOptions): Promise<number[]>;
+  /**
+   * Goes on with the newest text where it stopped, piece by piece: the iteration or a signal ended it, `maxTokens` were written, or
+   * `restore` opened it. The iterator returns the whole text. maxTokens: further tokens; by default those that were left.
+   */
+  resume(settings?: Pick<TextSettings, 'maxTokens' | 'signal'>): AsyncGenerator<string, Generated>;
+  /** The newest text, its settings and caches as a file. */
+  save(): Promise<ArrayBuffer>;
+  /** Continues with the text of such a file, of a page or of Python, and returns it so far. Rejects with InvalidInput for another model's file. */
+  restore(file: Uint8Array | ArrayBuffer | Blob): Promise<Generated>;
   /** Forgets the tokens of earlier calls, and frees their caches. The sessions stay open. */
   reset(): void;
 }

@@ -13,10 +13,21 @@ from pyruntime.api.session import InferenceSession
 from pyruntime.errors import DeviceLost, InvalidInput
 from pyruntime.frontend.feed_checks import type_name
 from pyruntime.ir import dtype as dt
-from pyruntime.native.memory.arrays import dtype_of, from_python
+from pyruntime.native.memory.arrays import NUMPY, dtype_of, from_python
 from pyruntime.onnx.graph import TensorType
 from pyruntime.runtime.batching import Declared
 from pyruntime.runtime.generation import DecoderLayout, Made, encoder_feeds, kept
+from pyruntime.runtime.saved_text import (
+    HALVES,
+    PROBED,
+    SavedDecoder,
+    SavedTensor,
+    another_model,
+    are_near,
+    check_model,
+    description,
+    from_halves,
+)
 from pyruntime.runtime.writing import Request, Sampling, portions, sampling_feeds
 from pyruntime.session.run_options import RunOptions
 
@@ -129,6 +140,65 @@ class Decoder:
             if not (cache.of_encoder and self.pasts[cache.past].shape()[cache.axis]):
                 self.pasts[cache.past] = present
         return [int(one) for one in token.numpy().flat]
+
+    def save(self) -> tuple[SavedDecoder, list[Any]]:
+        """What `restore` needs: the tokens, and the bytes of caches, with those of the first tokens alone."""
+        probe = self._probed(self.cached) if self.cached else {}
+        found: list[SavedTensor] = []
+        arrays: list[Any] = []
+        for values in (self.pasts, probe):
+            for cache in self.layout.caches if self.cached else ():
+                arrays.append(np.ascontiguousarray(values[cache.past].numpy()).reshape(-1).view(np.uint8))
+                place = (cache.past, self._saved_type(cache.past), values[cache.past].shape(), 0, arrays[-1].nbytes)
+                found.append(SavedTensor(*place, values is probe))
+        return SavedDecoder(self.description, self.cached, found), arrays
+
+    def read(self, saved: SavedDecoder, body: memoryview) -> dict[str, OrtValue]:
+        """Saved caches, for `restore`. body: the bytes to which they refer. Errors: InvalidInput for those of another
+        model"""
+        types = {cache.past: self._saved_type(cache.past) for cache in self.layout.caches}
+        sizes = {name: NUMPY[self._types[name].name].itemsize for name in types}
+        check_model(saved, self.description, self.layout, types, sizes)
+        own = self._probed(saved.cached) if saved.cached else {}
+        found: dict[str, OrtValue] = {}
+        for x in saved.tensors:
+            array = np.frombuffer(body[x.first : x.last], NUMPY[self._types[x.name].name]).reshape(x.dims)
+            if not x.probe:
+                found[x.name] = OrtValue.ortvalue_from_numpy_with_onnx_type(array, self._types[x.name].code)
+            elif not are_near(self._numbers(x.name, array), self._numbers(x.name, own[x.name].numpy())):
+                raise another_model(saved.model, self.description)
+        return found
+
+    def restore(self, cached: Sequence[int], pasts: dict[str, OrtValue]) -> None:
+        """Go on with these tokens and their caches."""
+        self.restart()
+        self.cached, self.pasts = list(cached), pasts
+        self.shrinks = self.shrinks and (not cached or self._rows() == {len(cached)})
+
+    @property
+    def description(self) -> str:
+        about = self.session.metadata
+        return description(about.graph_name, about.producer_name, self.layout)
+
+    def _probed(self, tokens: list[int]) -> dict[str, OrtValue]:
+        """The caches of the first of these tokens alone. Those of before stay."""
+        before = self.cached, self.pasts, self.shrinks, self._saved
+        self.restart()
+        try:
+            first = tokens[:PROBED]
+            self._sample(Request(False, first, len(first), 1, [0.0]), Sampling())
+            return self.pasts
+        finally:
+            self.cached, self.pasts, self.shrinks, self._saved = before
+
+    def _saved_type(self, name: str) -> str:
+        """In a page, tensors of bfloat16 have the type uint16."""
+        return "uint16" if self._types[name] is dt.BF16 else self._types[name].name
+
+    def _numbers(self, name: str, array: Any) -> list[float]:
+        if form := HALVES.get(self._saved_type(name)):
+            return from_halves(array.view(np.uint16).ravel().tolist(), form)
+        return array.ravel().tolist()
 
     def _keep(self, count: int) -> None:
         """Keep the keys and values of the first tokens, or the caches that were saved after so many."""

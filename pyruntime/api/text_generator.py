@@ -19,11 +19,13 @@ from pyruntime.api.chat_template import Messages, find_template, is_messages
 from pyruntime.api.decoder import Arrays, Decoder, Encoder
 from pyruntime.api.options import SessionOptions
 from pyruntime.api.session import InferenceSession
+from pyruntime.api.text_file import read, write
 from pyruntime.arguments import checks_arguments
 from pyruntime.errors import ExecutionError, InvalidInput, NotSupported, file_bytes
 from pyruntime.native.sessions.program_file import is_program
 from pyruntime.native.tools.gguf_text import gguf_tokenizer, is_gguf_file
 from pyruntime.runtime.generation import not_together
+from pyruntime.runtime.saved_text import DRAFT, NOTHING, NOTHING_HINT, SavedText
 from pyruntime.runtime.writing import (
     BEYOND,
     BUSY,
@@ -98,7 +100,7 @@ class TextGenerator:
             raise InvalidInput("both draft and lookup propose tokens", hint="give one of them")
         self.tokenizer = _tokenizer(model if tokenizer is None and is_gguf_file(model) else tokenizer)
         self._template = find_template(chat_template, model, tokenizer)
-        self._texts: list[Text] = []  # of the newest call
+        self._newest: _Settings | None = None  # of the newest call
         self._turn = RLock()  # whose owner runs the model, or changes what its caches hold
         self._is_running = False
         self.draft_tokens = draft_tokens if draft is not None or lookup else 0
@@ -166,6 +168,49 @@ class TextGenerator:
         text = self._template.render(messages, tools, add_generation_prompt=add_generation_prompt, **variables)
         return self._encoded(text, add_special_tokens=False) if tokenize else text
 
+    def resume(self, max_tokens: int | None = None) -> Iterator[str]:
+        """Go on with the newest text where it stopped, piece by piece: the caller ended the iteration, max_tokens were
+        written, or `restore` opened it. `last` has the whole text. max_tokens: further tokens; by default those that
+        were left. Errors: InvalidInput if there is no such text."""
+        _check("max_tokens", 0 if max_tokens is None else max_tokens, True)
+        text, before = self._single()
+        again = self._text(text.stops(), text.prompt)
+        again.grow(text.tokens)
+        most = before.most if max_tokens is None else len(again.tokens) + max_tokens
+        return self._pieces(_Settings([again], before.how, before.numbers, most))
+
+    def save(self) -> bytes:
+        """The newest text, its settings and caches, for `restore` in this or another process, also in a page.
+
+        Errors: InvalidInput if there is no single text."""
+        text, settings = self._single()
+        with self._running():
+            decoders = [decoder.save() for decoder in self._decoders()]
+        seed, found = settings.numbers.seed, [saved for saved, _ in decoders]
+        saved = SavedText(text.prompt, text.tokens, text.stops(), seed, settings.most, settings.how, found)
+        return write(saved, [array for _, arrays in decoders for array in arrays])
+
+    def restore(self, saved: bytes | str | os.PathLike[str]) -> None:
+        """Continue with a text that `save` returned: bytes, or the path of a file with them. `resume` writes more of
+        it; a prompt that begins like it reuses its caches.
+
+        Errors: InvalidInput for the file of another model or version, and for one that is damaged or cut off; the
+        generator stays as it was."""
+        found, body = read(file_bytes(saved) if isinstance(saved, (str, os.PathLike)) else saved)
+        decoders = self._decoders()
+        if len(found.decoders) != len(decoders):
+            count = len(found.decoders)
+            raise InvalidInput(
+                f"the text was saved by {count} decoders, this generator has {len(decoders)}", hint=DRAFT
+            )
+        text = self._text(found.stops, found.prompt)
+        text.grow(found.tokens)
+        with self._running():
+            caches = [decoder.read(one, body) for decoder, one in zip(decoders, found.decoders, strict=True)]
+            for decoder, one, pasts in zip(decoders, found.decoders, caches, strict=True):
+                decoder.restore(one.cached, pasts)
+            self._newest = _Settings([text], found.how, Numbers(found.seed), found.most)
+
     def reset(self) -> None:
         """Forget the tokens of earlier calls, and free their caches."""
         with self._turn:
@@ -193,7 +238,7 @@ class TextGenerator:
     @property
     def last(self) -> Generated:
         """What the newest call has written so far."""
-        return _generated(self._texts[0]) if self._texts else Generated()
+        return _generated(self._newest.texts[0]) if self._newest else Generated()
 
     def _read(self, settings: dict[str, Any], prompts: Sequence[Prompt]) -> _Settings:
         """Errors: InvalidInput; also while another thread runs this generator's model."""
@@ -220,17 +265,23 @@ class TextGenerator:
             for decoder in self._decoders():
                 decoder.give({name: x for name, x in arrays.items() if decoder is self._model or name in decoder.given})
 
+    def _single(self) -> tuple[Text, _Settings]:
+        """The newest text, unless there are several."""
+        if self._newest is None or len(self._newest.texts) != 1:
+            raise InvalidInput(NOTHING, hint=NOTHING_HINT)
+        return self._newest.texts[0], self._newest
+
     def _pieces(self, settings: _Settings) -> Iterator[str]:
         """The pieces of one text."""
         (text,), how = settings.texts, settings.how
         writer = Writer(text, settings.numbers, settings.most, self.draft_tokens, self.lookup)
         with self._running():
-            self._texts = settings.texts
-            text.reused = self._model.kept(text.prompt, 1)
+            self._newest = settings
+            text.reused = self._model.kept(text.so_far(), 1)
         while request := writer.request():
             decoder = self._draft if request.of_draft and self._draft is not None else self._model
             with self._running():
-                if self._texts is not settings.texts:
+                if self._newest is not settings:
                     raise InvalidInput(OVERTAKEN, hint=BUSY_HINT)
                 found = decoder.sample(request, how)
             for token in writer.accepted(request, found):
@@ -248,7 +299,7 @@ class TextGenerator:
             raise InvalidInput(refused, hint="generate one prompt after the other")
         writer = JointWriter(self._model.layout, texts, settings.how, settings.numbers, settings.most)
         with self._running():
-            self._texts = texts
+            self._newest = settings
             try:
                 self._model.start(len(texts))
                 while feeds := writer.feeds():

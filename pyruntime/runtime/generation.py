@@ -29,6 +29,7 @@ HOLDS = {
 }
 PADS = ["mask", "places"]  # what hides padding
 CONTEXT = 6  # tokens of the prompt with which the first token is decoded
+SEEDS = 2147483646  # seeds that differ by a multiple of it give the same random numbers
 PADDED = 64  # pairs of penalties: their number is a multiple, so that few shapes are planned
 
 
@@ -287,7 +288,7 @@ class Random:
     """Random numbers from 0 to 1, the same in all languages. Source: https://doi.org/10.1145/63039.63042"""
 
     def __init__(self, seed: int) -> None:
-        self.state = seed % 2147483646 + 1
+        self.state = seed % SEEDS + 1
         for _ in range(8):  # numbers of neighbouring seeds are alike at first
             self.next()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyruntime.runtime.generation import (
+    SEEDS,
     DecoderLayout,
     Made,
     Random,
@@ -64,6 +65,7 @@ class Numbers:
     """Random numbers by their position in a text."""
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed % SEEDS
         self._random = Random(seed)
         self._made: list[float] = []
 
@@ -103,6 +105,15 @@ class Text:
 
     def so_far(self) -> list[int]:
         return [*self.prompt, *self.tokens]
+
+    def stops(self) -> list[str]:
+        return self._stops.stops
+
+    def grow(self, tokens: list[int]) -> None:
+        """Add tokens that were written before, up to a stop."""
+        for token in tokens:
+            if not self.is_ended:
+                self.add(token)
 
     def add(self, token: int) -> str:
         """Return the text that is certain now, and was not before."""

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { crc32 as zlib } from 'node:zlib';
 import { FileInMemory } from '../../web/worker/files/model_file.js';
-import { crc32 } from '../../web/worker/crc32.js';
+import { crc32 } from '../../web/common/crc32.js';
 import { isProgram, looksLikeProgram } from '../../web/common/program_mark.js';
 import { ExportedProgram, parse, toBytes } from '../../web/worker/programs/program_file.js';
 import { refusal } from './sentences.mjs';

@@ -1,19 +1,25 @@
 // A decoder's session with the keys and values of the tokens that it has read.
 
-import { fromNumbers } from '../common/elements.js';
+import { elementSize, fromNumbers, viewOf } from '../common/elements.js';
 import { Declared } from '../runtime/batching.js';
 import { DecoderLayout, encoderFeeds, kept } from '../runtime/generation.js';
-import { portions, samplingFeeds } from '../runtime/writing.js';
+import { HALVES, PROBED, SavedDecoder, SavedTensor, anotherModel, areNear, checkModel, description, fromHalves } from '../runtime/saved_text.js';
+import { Request, Sampling, portions, samplingFeeds } from '../runtime/writing.js';
 import { emptyData, partsOf } from './parts.js';
 
 /** @typedef {import('./parts.js').Session} Session */
 /** @typedef {import('../runtime/decoder_caches.js').Cache} Cache */
 /** @typedef {import('../runtime/generation.js').Made} Made */
-/** @typedef {import('../runtime/writing.js').Sampling} Sampling */
 /** @typedef {import('./parts.js').Tensor} Tensor */
 
 /** @param {{ name: string, isTensor?: boolean, shape?: readonly (number | string)[] }} metadata */
 const declared = ({ name, isTensor, shape }) => new Declared(name, isTensor && shape ? [...shape] : null);
+
+/** The bytes of a typed array. @param {import('./parts.js').Data} data */
+const bytesOf = (data) => {
+  const { buffer, byteOffset, byteLength } = /** @type {Uint8Array} */ (/** @type {unknown} */ (data));
+  return new Uint8Array(buffer, byteOffset, byteLength);
+};
 
 export class Decoder {
   /** Tokens whose keys and values are in `pasts`. @type {number[]} */
@@ -95,7 +101,7 @@ export class Decoder {
 
   /**
    * The tokens that follow each of the last tokens. Only tokens that are not cached are computed; all of them if the caches were on a GPU that is lost.
-   * @param {import('../runtime/writing.js').Request} request @param {Sampling} how @param {AbortSignal} [signal] @returns {Promise<number[]>}
+   * @param {Request} request @param {Sampling} how @param {AbortSignal} [signal] @returns {Promise<number[]>}
    */
   async sample(request, how, signal) {
     try {
@@ -107,7 +113,7 @@ export class Decoder {
     }
   }
 
-  /** @param {import('../runtime/writing.js').Request} request @param {Sampling} how @param {AbortSignal} [signal] @returns {Promise<number[]>} */
+  /** @param {Request} request @param {Sampling} how @param {AbortSignal} [signal] @returns {Promise<number[]>} */
   async sampleOnce(request, how, signal) {
     const keep = this.kept(request.tokens, request.count);
     if (!keep || !Object.keys(this.pasts).length) this.start(1);
@@ -118,8 +124,7 @@ export class Decoder {
     for (const part of portions(this.layout, request, keep)) {
       found = await this.run(samplingFeeds(this.layout, part, this.cached.length, how), signal);
       this.cached = part.tokens;
-      // A cache that keeps the last positions alone has fewer than there are tokens.
-      this.shrinks &&= this.layout.caches.every(({ past, axis, ofEncoder }) => ofEncoder || this.pasts[past].dims[axis] === part.tokens.length);
+      this.shrinks &&= this.isWhole();
     }
     return found.slice(-request.count);
   }
@@ -136,6 +141,81 @@ export class Decoder {
     const keeps = (/** @type {Cache} */ { past, axis, ofEncoder }) => ofEncoder && this.pasts[past].dims[axis];
     this.replace(Object.fromEntries(caches.map((cache) => [cache.past, keeps(cache) ? this.pasts[cache.past] : results[cache.present]])));
     return Array.from(await results.token.getData(true), Number); // it may be on the GPU
+  }
+
+  /** What `restore` needs: the tokens, and the caches' bytes, with those of the first tokens alone. */
+  async pack() {
+    const probe = this.cached.length ? await this.probed(this.cached) : {};
+    /** @type {SavedTensor[]} */
+    const tensors = [];
+    /** @type {Uint8Array[]} */
+    const parts = [];
+    for (const values of this.cached.length ? [this.pasts, probe] : []) {
+      for (const { past } of this.layout.caches) {
+        parts.push(bytesOf(await values[past].getData()));
+        tensors.push(new SavedTensor(past, this.types[past], [...values[past].dims], 0, parts[parts.length - 1].length, values === probe));
+      }
+    }
+    this.free(Object.values(probe));
+    return { saved: new SavedDecoder(this.description(), this.cached, tensors), parts };
+  }
+
+  /**
+   * Saved caches, for `restore`. Throws InvalidInput for those of another model.
+   * @param {SavedDecoder} saved @param {Uint8Array} body the bytes to which they refer
+   */
+  async read(saved, body) {
+    const { model, cached, tensors } = saved;
+    const sizes = Object.fromEntries(this.layout.caches.map(({ past }) => [past, elementSize(this.types[past])]));
+    checkModel(saved, this.description(), this.layout, this.types, sizes);
+    const own = cached.length ? await this.probed(cached) : {};
+    /** @type {Record<string, Tensor>} */
+    const found = {};
+    for (const { name, dtype, dims, first, last, probe } of tensors) {
+      const data = /** @type {import('./parts.js').Numbers} */ (viewOf(body.slice(first, last), dtype));
+      if (!probe) found[name] = new this.parts.Tensor(dtype, data, dims);
+      else if (!areNear(this.numbers(name, data), this.numbers(name, await own[name].getData()))) throw anotherModel(model, this.description());
+    }
+    this.free(Object.values(own));
+    return found;
+  }
+
+  /** Goes on with these tokens and their caches. @param {number[]} cached @param {Record<string, Tensor>} pasts */
+  restore(cached, pasts) {
+    this.restart();
+    this.cached = cached;
+    this.replace(pasts);
+    this.shrinks &&= !cached.length || this.isWhole();
+  }
+
+  description() {
+    const { graphName = '', producerName = '' } = this.session.metadata ?? {};
+    return description(graphName, producerName, this.layout);
+  }
+
+  /** The caches of the first of these tokens alone. Those of before stay. @param {number[]} tokens */
+  async probed(tokens) {
+    const { cached, pasts, shrinks, saved } = this;
+    Object.assign(this, { pasts: {}, saved: { count: 0, pasts: {} } });
+    this.restart();
+    try {
+      const first = tokens.slice(0, PROBED);
+      await this.sampleOnce(new Request(false, first, first.length, 1, [0]), new Sampling());
+      return this.pasts;
+    } finally {
+      Object.assign(this, { cached, pasts, shrinks, saved });
+    }
+  }
+
+  /** @param {string} name of a cache @param {import('./parts.js').Data} data @returns {number[]} */
+  numbers(name, data) {
+    const form = HALVES[this.types[name]];
+    return form ? fromHalves([...viewOf(bytesOf(data), 'uint16')].map(Number), form) : Array.from(data, Number);
+  }
+
+  /** Whether the caches have all tokens: one that keeps the last positions alone has fewer. */
+  isWhole() {
+    return this.layout.caches.every(({ past, axis, ofEncoder }) => ofEncoder || this.pasts[past].dims[axis] === this.cached.length);
   }
 
   /** Keeps the keys and values of the first tokens, or the caches that were saved after so many. @param {number} count */

@@ -2,9 +2,12 @@
 // pyruntime/runtime/writing.py decides what runs.
 
 import { notTogether } from '../runtime/generation.js';
+import { InvalidInput as Own } from '../common/errors.js';
+import { DRAFT, NOTHING, NOTHING_HINT, SavedText } from '../runtime/saved_text.js';
 import { BEYOND, BUSY, BUSY_HINT, JointWriter, Numbers, OVERTAKEN, Sampling, Text, Writer, refusedNumber } from '../runtime/writing.js';
 import { Decoder, Encoder } from './decoder.js';
 import { optionsFor, partsOf } from './parts.js';
+import { read, write } from './text_file.js';
 
 /** @typedef {import('./parts.js').Session} Session */
 /** @typedef {import('./decoder.js').Tensor} Tensor */
@@ -21,6 +24,9 @@ import { optionsFor, partsOf } from './parts.js';
 /** @typedef {import('./chat_files.js').FileSource} FileSource */
 /** @typedef {{ tokenizer?: Tokenizer, chatTemplate?: string | Templates, draft?: Session, draftTokens?: number, lookup?: number,
  *   inputs?: Record<string, Tensor>, encoder?: Session, caches?: Record<string, string>, adapters?: unknown, stopTokens?: readonly number[] }} Options */
+
+/** @typedef {{ texts: Text[], how: Sampling, numbers: Numbers, most: number, signal: AbortSignal | undefined,
+ *   inputs: Record<string, Tensor> | undefined }} Writing */
 
 export class TextGenerator {
   /** Options of the sessions that it takes. @param {{ draftTokens?: number | null, logits?: string | null } | null} [options] */
@@ -81,7 +87,7 @@ export class TextGenerator {
       throw new InvalidInput(`the session samples ${positions} positions, a draft of ${this.draftTokens} tokens needs ${this.draftTokens + 1}`, { hint });
     }
     this.isRunning = false;
-    /** The first text of the newest call. @type {Text | null} */
+    /** The newest call. @type {Writing | null} */
     this.newest = null;
   }
 
@@ -107,14 +113,73 @@ export class TextGenerator {
    */
   async* stream(prompt, settings) {
     const tokens = isMessages(prompt) ? await this.applyChatTemplate(prompt) : prompt;
-    const { texts: [text], how, numbers, most, signal, inputs } = this.read(settings, [tokens]);
+    return yield* this.pieces(this.read(settings, [tokens]));
+  }
+
+  /**
+   * Goes on with the newest text where it stopped, piece by piece; returns the whole text.
+   * @param {{ maxTokens?: number, signal?: AbortSignal }} [settings] maxTokens: further ones; by default those that were left
+   * @returns {AsyncGenerator<string, Generated>}
+   */
+  async* resume(settings) {
+    const defaults = { maxTokens: /** @type {number | undefined} */ (undefined), signal: /** @type {AbortSignal | undefined} */ (undefined) };
+    const { maxTokens, signal } = optionsFor(settings, defaults, 'resume', this.parts.InvalidInput);
+    this.check('maxTokens', maxTokens ?? 0, true);
+    const { text, writing } = this.single();
+    const again = this.text(text.stops(), text.prompt);
+    again.grow(text.tokens);
+    return yield* this.pieces({ ...writing, texts: [again], most: maxTokens === undefined ? writing.most : again.tokens.length + maxTokens, signal, inputs: undefined });
+  }
+
+  /** The newest text, its settings and caches as a file, for `restore` in any page or process. @returns {Promise<ArrayBuffer>} */
+  async save() {
+    const { text, writing: { how, numbers: { seed }, most } } = this.single();
+    return this.running(async () => {
+      const found = [await this.model.pack(), ...this.draft ? [await this.draft.pack()] : []];
+      return write(new SavedText(text.prompt, text.tokens, text.stops(), seed, most, how, found.map(({ saved }) => saved)), found.flatMap(({ parts }) => parts));
+    });
+  }
+
+  /**
+   * Continues with a text that `save` returned, in any language; returns the text so far.
+   * @param {Uint8Array | ArrayBuffer | Blob} file @returns {Promise<Generated>}
+   */
+  async restore(file) {
+    if (this.isRunning) throw new this.parts.InvalidInput(BUSY, { hint: BUSY_HINT });
+    return this.running(async () => {
+      const { saved: { prompt, tokens, stops, seed, most, how, decoders }, body } = read(await bytesOf(file));
+      if (decoders.length !== (this.draft ? 2 : 1)) {
+        throw new this.parts.InvalidInput(`the text was saved by ${decoders.length} decoders, this generator has ${this.draft ? 2 : 1}`, { hint: DRAFT });
+      }
+      const text = this.text(stops, prompt);
+      text.grow(tokens);
+      const caches = [await this.model.read(decoders[0], body), ...this.draft ? [await this.draft.read(decoders[1], body)] : []];
+      this.model.restore(decoders[0].cached, caches[0]);
+      this.draft?.restore(decoders[1].cached, caches[1]);
+      this.newest = { texts: [text], how, numbers: new Numbers(seed), most, signal: undefined, inputs: undefined };
+      return generated(text);
+    });
+  }
+
+  /** The newest text, unless there are several, or the model is running. */
+  single() {
+    const { InvalidInput } = this.parts;
+    if (this.isRunning) throw new InvalidInput(BUSY, { hint: BUSY_HINT });
+    const writing = this.newest;
+    if (writing?.texts.length !== 1) throw new InvalidInput(NOTHING, { hint: NOTHING_HINT });
+    return { text: writing.texts[0], writing };
+  }
+
+  /** The pieces of one text. @param {Writing} writing @returns {AsyncGenerator<string, Generated>} */
+  async* pieces(writing) {
+    const { texts: [text], how, numbers, most, signal, inputs } = writing;
     const writer = new Writer(text, numbers, most, this.draftTokens, this.lookup);
-    this.newest = text;
+    this.newest = writing;
     if (inputs) await this.give(inputs);
     this.checkInputs();
-    text.reused = this.model.kept(text.prompt, 1);
+    text.reused = this.model.kept(text.soFar(), 1);
     for (let request; (request = writer.request());) {
-      if (this.newest !== text) throw new this.parts.InvalidInput(OVERTAKEN, { hint: BUSY_HINT });
+      if (this.newest !== writing) throw new this.parts.InvalidInput(OVERTAKEN, { hint: BUSY_HINT });
       const decoder = request.ofDraft && this.draft ? this.draft : this.model;
       const found = await this.running(() => decoder.sample(request, how, signal));
       for (const token of writer.accepted(request, found)) {
@@ -128,10 +193,11 @@ export class TextGenerator {
     return generated(text);
   }
 
-  /** Writes several texts, without the draft. @param {ReturnType<TextGenerator['read']>} settings @returns {Promise<Generated[]>} */
-  async together({ texts, how, numbers, most, signal, inputs }) {
+  /** Writes several texts, without the draft. @param {Writing} writing @returns {Promise<Generated[]>} */
+  async together(writing) {
+    const { texts, how, numbers, most, signal, inputs } = writing;
     const { model } = this;
-    this.newest = texts[0];
+    this.newest = writing;
     if (inputs) await this.give(inputs);
     this.checkInputs();
     const refused = notTogether(model.layout, texts.map((text) => text.prompt));
@@ -169,10 +235,17 @@ export class TextGenerator {
     try {
       return await work();
     } catch (error) {
-      throw this.parts.withHint(error, BEYOND);
+      throw this.parts.withHint(this.ofPackage(error), BEYOND);
     } finally {
       this.isRunning = false;
     }
+  }
+
+  /** An error of this file's copy of the classes as one of the package's. @param {unknown} error */
+  ofPackage(error) {
+    const { InvalidInput } = this.parts;
+    if (!(error instanceof Own) || error.constructor === InvalidInput) return error;
+    return new InvalidInput(error.detail, { hint: error.hint });
   }
 
   /**
@@ -206,7 +279,10 @@ export class TextGenerator {
     this.draft?.restart();
   }
 
-  /** Throws InvalidInput, also while the model runs for another text. @param {Settings | null | undefined} settings @param {readonly Prompt[]} prompts */
+  /**
+   * Throws InvalidInput, also while the model runs for another text.
+   * @param {Settings | null | undefined} settings @param {readonly Prompt[]} prompts @returns {Writing}
+   */
   read(settings, prompts) {
     const { InvalidInput } = this.parts;
     /** @type {Settings & { maxTokens: number, stop: string | readonly string[] }} */
@@ -257,6 +333,9 @@ export class TextGenerator {
     return [.../** @type {readonly number[]} */ (tokens)].map(Number);
   }
 }
+
+/** @param {Uint8Array | ArrayBuffer | Blob} file */
+const bytesOf = async (file) => (file instanceof Uint8Array ? file : new Uint8Array(file instanceof Blob ? await file.arrayBuffer() : file));
 
 /** @param {Text} text @returns {Generated} */
 function generated({ tokens, text, reason, reused, first, elapsed: milliseconds, drafted, accepted }) {

@@ -1,7 +1,7 @@
 // Files in Python's file system that are fetched when Python first reads them.
 
 import { platform } from '../../common/platform.js';
-import { crc32 } from '../crc32.js';
+import { crc32 } from '../../common/crc32.js';
 import { failure } from './engine_files.js';
 
 const EIO = 29; // Emscripten's number for an I/O error

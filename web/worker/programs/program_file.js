@@ -3,7 +3,7 @@
 import { InvalidInput, InvalidModel, NoAdapter, UnsupportedOp } from '../../common/errors.js';
 import { elementSize } from '../../common/elements.js';
 import { MAGIC } from '../../common/program_mark.js';
-import { crc32 } from '../crc32.js';
+import { crc32 } from '../../common/crc32.js';
 import { PIECE } from '../files/model_file.js';
 import { chooseHalf, fallbackOf } from '../../runtime/halves.js';
 import { Schema } from '../../runtime/schema.js';

@@ -1,4 +1,4 @@
-// The checksum of Programs and of the models from which they were exported: zlib's CRC-32.
+// The checksum of Programs, of the models from which they were exported, and of saved texts: zlib's CRC-32.
 
 /** TABLES[k][b]: the contribution of byte b, followed by k zeros. Eight bytes at a time are four times as fast as one. */
 const TABLES = tables();
