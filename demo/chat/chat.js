@@ -7,12 +7,13 @@ import { linkSettings } from '../lib/settings.js';
 import { unsupported } from '../lib/unsupported.js';
 import { Assistant } from './assistant.js';
 import { Conversation, isSend } from './conversation.js';
-import { keepChat, keptChat, readAgain } from './keep.js';
+import { keepCaches, keepChat, keptChat, readAgain } from './keep.js';
 import { inJavaScript, inPython } from './programs.js';
 
 /** @typedef {import('./conversation.js').Turn} Turn */
 
 const MODEL = '../models/chat/model.gguf';
+const IDLE = 1000; // milliseconds
 const ENDED = { length: 'It ended at the longest answer of the settings.', token: '', text: '' };
 
 const status = new Status($('#status'));
@@ -91,6 +92,12 @@ async function write(model, chat, answer, signal) {
     show(answer.content ? turns : chat, false);
     announce(`The model: ${answer.content}`);
   }
+  setTimeout(keepWhenIdle, IDLE, answer);
+}
+
+/** Keeps the caches, which takes the model half a second for 2,000 tokens, unless the chat has gone on. @param {Turn} answer */
+function keepWhenIdle(answer) {
+  if (!isAnswering && turns.at(-1) === answer) use(keepCaches);
 }
 
 /** @param {Assistant} model @param {Turn[]} chat @param {Turn} answer @param {AbortSignal} signal */
@@ -148,12 +155,18 @@ async function open(model) {
     file = typeof model === 'string' ? 'model.gguf' : model.name;
     status.done(readyText(opened.session.timings));
     $('#memory').textContent = bytes(await opened.memory());
-    if (turns.length) use((one, signal) => readAgain(one, messagesOf(turns), signal)); // before the next question comes
+    if (turns.length) use(readChat); // before the next question comes
   } catch (error) {
     status.failed(offlineError(error));
     if (!assistant && typeof model === 'string') $('#door').hidden = false;
   }
   showButton();
+}
+
+/** @param {Assistant} model @param {AbortSignal} signal */
+async function readChat(model, signal) {
+  const { reused } = await readAgain(model, messagesOf(turns), signal);
+  $('#reused').textContent = String(reused);
 }
 
 function connect() {

@@ -1,20 +1,33 @@
-// Where the chat is kept between visits: its messages in this browser's database. The caches are computed again from them
-// while the visitor reads; this file is the one place that would store them, too.
+// What is kept of the chat between visits, in this browser's database: its messages, and what the model has computed of them.
 
 import { forget, keep, kept } from '../lib/browser_store.js';
 
 /** @typedef {import('./conversation.js').Turn} Turn */
 /** @typedef {import('./assistant.js').Assistant} Assistant */
 
-const NAME = 'chat';
+const [MESSAGES, CACHES] = ['chat', 'caches of the chat'];
+/** Without storage they last for this visit. */
+const ignored = () => {};
 
 /** @param {readonly Turn[]} turns */
-export const keepChat = (turns) => (turns.length ? keep(NAME, turns) : forget(NAME)).catch(() => {}); // without storage: for this visit
+export const keepChat = (turns) => (turns.length ? keep(MESSAGES, turns) : Promise.all([MESSAGES, CACHES].map(forget))).catch(ignored);
 
 /** The messages of the last visit. @returns {Promise<Turn[]>} */
-export const keptChat = async () => await kept(NAME) ?? [];
+export const keptChat = async () => await kept(MESSAGES) ?? [];
 
-/** Reads the messages, so that the next answer begins soon. @param {Assistant} assistant @param {readonly import('./assistant.js').Message[]} messages @param {AbortSignal} signal */
+/** Keeps the caches of the newest answer. @param {Assistant} assistant */
+export const keepCaches = async ({ writer }) => keep(CACHES, await writer.save()).catch(ignored);
+
+/**
+ * Reads the messages, so that the next answer begins soon. What the kept caches have is not computed again.
+ * @param {Assistant} assistant @param {readonly import('./assistant.js').Message[]} messages @param {AbortSignal} signal
+ */
 export async function readAgain(assistant, messages, signal) {
-  for await (const piece of assistant.answer(messages, { temperature: 0, topP: 1, repetitionPenalty: 1, maxTokens: 1 }, signal)) void piece;
+  const caches = await kept(CACHES);
+  if (caches) await assistant.writer.restore(caches).catch(ignored); // those of another model are refused
+  const pieces = assistant.answer(messages, { temperature: 0, topP: 1, repetitionPenalty: 1, maxTokens: 1 }, signal);
+  for (;;) {
+    const { done, value } = await pieces.next();
+    if (done) return value;
+  }
 }
