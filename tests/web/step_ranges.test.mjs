@@ -22,3 +22,11 @@ test('each range has a dispatch, whose block has its number', () => {
   assert.deepEqual(step.starts.map((at) => [...blocks.subarray(at / 4, at / 4 + 3)]), [[7, 0, 0], [9, 0, 5], [9, 1, 5], [9, 2, 5], [8, 0, 0]]);
   assert.equal(blocks.length, 5 * 64);
 });
+
+test('a loop without steps has no dispatch', () => {
+  const call = { node: 'a', kernel: '0', buffers: [1], params: [0], work: 0, inplace: [] };
+  const words = [100, 0, 6]; // an address, no range, and work
+  const step = new Prepared(new LayoutBindings([call], [[4]], words), words, () => ({ count: [6, 1], ranges: 0 }));
+  assert.deepEqual([step.numbers, step.counts, step.starts], [[], [], []]);
+  assert.deepEqual([...step.blocks().subarray(0, 2)], [0, 6]);
+});
