@@ -16,7 +16,7 @@ export const keepChat = (turns) => (turns.length ? keep(MESSAGES, turns) : Promi
 export const keptChat = async () => await kept(MESSAGES) ?? [];
 
 /** Keeps the caches of the newest answer. @param {Assistant} assistant */
-export const keepCaches = async ({ writer }) => keep(CACHES, await writer.save()).catch(ignored);
+export const keepCaches = ({ writer }) => writer.save().then((caches) => keep(CACHES, caches)).catch(ignored); // or of a model without a text yet
 
 /**
  * Reads the messages, so that the next answer begins soon. What the kept caches have is not computed again.
