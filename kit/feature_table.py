@@ -78,7 +78,10 @@ _FAULTS = AXES["fault"][1:]
 RULES: list[tuple[Sequence[str], Sequence[str], Verdict]] = [
     (["wasm"], ["outputs on the GPU"], _refused("InvalidInput", "the session has no GPU")),
     (["wasm"], _FAULTS, _none("the session has no GPU")),
-    (["webgpu"], ["refused shaders"], _refused("ExecutionError", "no other provider is in the list")),
+    (
+        ["webgpu"], ["refused shaders"],
+        _refused("ExecutionError", "no other provider is in the list (Python compiles shaders in the first run)"),
+    ),
     (["TextGenerator"], ["no caches"], _refused("InvalidInput", "it writes with decoders that have caches or states")),
     (["training"], _PROGRAMS, _refused("InvalidModel", "a Program has no operators to derive; train the ONNX model")),
     (["training"], ["outputs on the GPU"], _refused("InvalidInput", "the results of a training step are on the CPU")),

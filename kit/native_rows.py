@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -48,7 +48,7 @@ class NativeRow:
         """The results of the two halves."""
         with ExitStack() as stack:
             if self.has("metrics and events"):
-                stack.callback(on("session", lambda event: self.events.append(event["type"])))
+                stack.callback(on("session", self.note))
             if self.has("refused shaders"):
                 self.refuse_shaders()
             if self.row["model"].startswith("Program") and not self.has("wasm"):
@@ -58,6 +58,11 @@ class NativeRow:
                 pool = stack.enter_context(ThreadPoolExecutor(1))
                 return pool.submit(lambda: list(work(stack))).result()
             return list(work(stack))
+
+    def note(self, event: Mapping[str, Any]) -> None:
+        """Keep the type of an event, unless it is of a run that failed."""
+        if event.get("outcome") != "failed":
+            self.events.append(event["type"])
 
     def has(self, feature: str) -> bool:
         return feature in self.row.values()
