@@ -269,3 +269,36 @@ def test_why_a_loop_runs_step_by_step(reason: str) -> None:
 def test_a_product_that_leaves_the_loop_is_one_call() -> None:
     session = opened(model(BODIES["products that leave the loop"], "scan"))
     assert [n["calls"] for n in session.explain()["nodes"] if n["op"].endswith("MatMul")] == [1, 1]
+
+
+SUMS = {  # h, u: (2, N); s: (N, N), to which each step adds products; the new values are v and r; o is stacked
+    "of slices": "t = Transpose <perm = [1, 0]> (u)  p = MatMul (t, u)  r = Add (s, p)  v = Add (h, u)  o = Neg (v)",
+    "of a state": "t = Transpose <perm = [1, 0]> (h)  p = MatMul (t, u)  r = Add (p, s)  v = Tanh (u)  o = Neg (h)",
+    "of results": """v = Tanh (u)  o = Mul (h, v)  t = Transpose <perm = [1, 0]> (o)  p = MatMul (t, v)
+        q = Transpose <perm = [1, 0]> (p)  r = Add (s, q)""",
+    "two products": """k = Mul (h, u)  v = Tanh (k)  o = Sub (v, h)  a = Transpose <perm = [1, 0]> (k)
+        p = MatMul (a, v)  g = Add (p, s)  b1 = Transpose <perm = [1, 0]> (u)  q = MatMul (b1, k)  r = Add (g, q)""",
+}
+
+
+@pytest.mark.parametrize("name", [*SUMS, "of a sum that the steps read"])
+def test_sums_of_products_leave_the_loop(name: str) -> None:
+    """One product of all steps follows the loop, unless a step reads the sum."""
+    body = SUMS.get(name) or "t = Transpose <perm = [1, 0]> (u)  p = MatMul (t, u)  r = Add (s, p)  v = Tanh (u)" \
+        "  m = MatMul (h, s)  o = Add (m, u)"  # fmt: skip
+    m = parsed(f"""g (float[T, 2, 20] x, float[2, 20] start, float[20, 20] w)
+            => (float[2, 20] y, float[20, 20] total, float[T, 2, 20] ys) {{
+        y, total, ys = Scan <num_scan_inputs = 1, body = b (float[2, 20] h, float[20, 20] s, float[2, 20] u)
+            => (float[2, 20] v, float[20, 20] r, float[2, 20] o) {{ {body} }}> (start, w, x)
+    }}""")
+    sessions = [opened(m), opened(m, providers=[GPU])]
+    steps = opened(m, passes=False)
+    calls = [n["calls"] for n in sessions[0].explain()["nodes"] if n["op"].endswith("MatMul")]
+    assert calls == {"two products": [1, 1]}.get(name, [1] if name in SUMS else [])
+    for count in (0, 1, 5):
+        feeds = feeds_of(count)
+        feeds.pop("second")
+        for session in sessions:
+            same(session.run(None, feeds), steps.run(None, feeds))
+        if count:
+            same(session.run(None, feeds), by_onnxruntime(m, feeds))

@@ -247,6 +247,32 @@ def test_the_gradient_of_a_loop_is_a_procedure_of_linear_time(name: str) -> None
         assert len(loops) == 3 and {t.shape for k in loops for t in k.carried} == {(6,)}
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_gradients_of_recurrent_weights_are_products_of_all_steps(rows: int) -> None:
+    """The backward loop carries the flow into the state alone. The gradients agree with differences."""
+    text = f"""g (double[T, {rows}, 4] x, double[4, 6] w, double[6, 6] r)
+        => (double s, double[4, 6] dw, double[6, 6] dr)
+        <double two = {{2}}, double[{rows}, 6] start = {{{", ".join(["0.5"] * 6 * rows)}}}> {{
+        y, ys = Scan <num_scan_inputs = 1, body = b (double[{rows}, 6] h, double[{rows}, 4] u)
+            => (double[{rows}, 6] v, double[{rows}, 6] o) {{
+                a = MatMul(u, w)  b1 = MatMul(h, r)  k = Add(a, b1)  v = Tanh(k)  o = Mul(v, v) }}> (start, x)
+        s = ReduceSum<keepdims = 0>(ys)
+        dw, dr = {TRAINING}.Gradient<xs = ["w", "r"], y = "s">(w, r) }}"""
+    session = InferenceSession(parsed(text, 22, **{TRAINING: 1}).SerializeToString(), providers=["wasm"])
+    rows_of_nodes = session.explain()["nodes"]
+    assert [n["loop"] for n in rows_of_nodes if n["loop"]] == ["written as one procedure"] * 2
+    assert sum(n["calls"] for n in rows_of_nodes if "gradient of MatMul" in n["node"]) == 2
+    rng = np.random.default_rng(4)
+    feeds = {"x": rng.normal(size=(5, rows, 4)), "w": rng.normal(size=(4, 6)), "r": rng.normal(size=(6, 6))}
+    along = {name: rng.normal(size=feeds[name].shape) for name in "wr"}
+    _, dw, dr = session.run(None, feeds)
+    ends = [
+        float(session.run(["s"], {**feeds, **{n: feeds[n] + step * d for n, d in along.items()}})[0])
+        for step in (1e-6, -1e-6)
+    ]
+    np.testing.assert_allclose((dw * along["w"]).sum() + (dr * along["r"]).sum(), (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
+
+
 REFUSED: dict[str, tuple[str, type[Exception], str]] = {
     "integers": (
         """g (int64[2] w) => (int64[2] d) {

@@ -165,7 +165,8 @@ class _Solution:
             if a != pivot:
                 rest = rest + self.places.get(a, Expr("var", (), I32, a)) * dim(f)
         if pivot is None:
-            self.tests.append(index(n) == rest)
+            if factors or base != 0 or self.shape[n] != 1:  # else it is the only element
+                self.tests.append(index(n) == rest)
             return
         factor = factors[pivot]
         assert isinstance(factor, int)
