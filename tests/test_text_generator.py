@@ -15,6 +15,7 @@ from kit.decoder_forms import FORMS, STATES, decoder
 from kit.greedy_decoding import tokens_after, tokens_of_form
 from pyruntime import InferenceSession, InvalidInput, SessionOptions, TextGenerator
 from pyruntime.api.decoder import Decoder
+from pyruntime.api.text_prompts import Prompts
 from pyruntime.errors import ExecutionError
 from pyruntime.runtime.generation import StopTexts, TextStream, kept
 from tests.test_sampling import chosen
@@ -94,9 +95,7 @@ def test_prompts_together_that_fail(opened: Callable[..., TextGenerator], monkey
     """leave a generator that goes on."""
     writer, first = opened("llama_mini"), opened("llama_mini").generate(PROMPT, max_tokens=3).tokens
     with monkeypatch.context() as patched, pytest.raises(ExecutionError):
-        patched.setattr(
-            TextGenerator, "_encoded", lambda _, prompt: [10**6 if token == 3 else token for token in prompt]
-        )
+        patched.setattr(Prompts, "encoded", lambda _, prompt: [10**6 if token == 3 else token for token in prompt])
         writer.generate([PROMPT, PROMPT[:3]], max_tokens=3)
     assert writer.generate(PROMPT, max_tokens=3).tokens == first
 

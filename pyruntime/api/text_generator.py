@@ -4,64 +4,30 @@
 from __future__ import annotations
 
 import copy
-import math
 import os
 import secrets
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
-from numbers import Integral, Real
+from numbers import Integral
 from threading import RLock
 from typing import Any
 
-from pyruntime.api.chat_template import Messages, find_template, is_messages
+from pyruntime.api.chat_template import Messages
 from pyruntime.api.decoder import Arrays, Decoder, Encoder
 from pyruntime.api.options import SessionOptions
 from pyruntime.api.session import InferenceSession
 from pyruntime.api.text_file import read, write
+from pyruntime.api.text_prompts import Prompts
+from pyruntime.api.text_settings import Generated, Settings, check_number, generated, sampling
 from pyruntime.arguments import checks_arguments
-from pyruntime.errors import ExecutionError, InvalidInput, NotSupported, file_bytes
+from pyruntime.errors import ExecutionError, InvalidInput, file_bytes
 from pyruntime.native.sessions.program_file import is_program
-from pyruntime.native.tools.gguf_text import gguf_tokenizer, is_gguf_file
 from pyruntime.runtime.generation import not_together
 from pyruntime.runtime.saved_text import DRAFT, NOTHING, NOTHING_HINT, SavedText
-from pyruntime.runtime.writing import (
-    BEYOND,
-    BUSY,
-    BUSY_HINT,
-    OVERTAKEN,
-    JointWriter,
-    Numbers,
-    Sampling,
-    Text,
-    Writer,
-    refused_number,
-)
+from pyruntime.runtime.writing import BEYOND, BUSY, BUSY_HINT, OVERTAKEN, JointWriter, Numbers, Text, Writer
 
 Model = str | os.PathLike[str] | bytes
 Prompt = str | Sequence[int] | Messages
-
-
-@dataclass(slots=True)
-class Generated:
-    """What was written.
-
-    text: without the prompt; "" without a tokenizer
-    reason: why it ended: "length" (max_tokens), "token" (one of stop_tokens) or "text" (one of stop)
-    reused: tokens of the prompt that were in the cache
-    first, seconds: until the first token, and in all
-    drafted, accepted: tokens of the draft model, and those that the model agreed with
-    """
-
-    tokens: list[int] = field(default_factory=list)
-    text: str = ""
-    reason: str = "length"
-    reused: int = 0
-    first: float = 0.0
-    seconds: float = 0.0
-    drafted: int = 0
-    accepted: int = 0
 
 
 @checks_arguments()
@@ -94,18 +60,17 @@ class TextGenerator:
         options: SessionOptions | None = None, providers: Sequence[Any] | None = None,
         stop_tokens: Sequence[int] | None = None, chat_template: str | os.PathLike[str] | None = None,
     ) -> None:  # fmt: skip
-        _check("draft_tokens", draft_tokens, True, least=1)
-        _check("lookup", lookup, True)
+        check_number("draft_tokens", draft_tokens, True, least=1)
+        check_number("lookup", lookup, True)
         if lookup and draft is not None:
             raise InvalidInput("both draft and lookup propose tokens", hint="give one of them")
-        self.tokenizer = _tokenizer(model if tokenizer is None and is_gguf_file(model) else tokenizer)
-        self._template = find_template(chat_template, model, tokenizer)
-        self._newest: _Settings | None = None  # of the newest call
+        self._prompts = Prompts(model, tokenizer, chat_template, stop_tokens)
+        self.tokenizer, self.stop_tokens = self._prompts.tokenizer, self._prompts.stop_tokens
+        self._newest: Settings | None = None  # of the newest call
         self._turn = RLock()  # whose owner runs the model, or changes what its caches hold
         self._is_running = False
         self.draft_tokens = draft_tokens if draft is not None or lookup else 0
         self.lookup = lookup
-        self.stop_tokens = list(_special(self.tokenizer) if stop_tokens is None else stop_tokens)
 
         def opened(source: Model, positions: int, files: Mapping[str, Any]) -> InferenceSession:
             own = SessionOptions() if options is None else copy.copy(options)
@@ -137,7 +102,7 @@ class TextGenerator:
             read = self._read(settings, [prompt])  # type: ignore[list-item]
             for _ in self._pieces(read):
                 pass
-            return _generated(read.texts[0])
+            return generated(read.texts[0])
         return self._together(self._read(settings, prompt))  # type: ignore[arg-type]
 
     def stream(self, prompt: Prompt, **settings: Any) -> Iterator[str]:
@@ -165,19 +130,20 @@ class TextGenerator:
         add_generation_prompt: end with the beginning of an answer; variables: others that the template knows
         Errors: InvalidInput where there is no template, or it refuses the messages
         """
-        text = self._template.render(messages, tools, add_generation_prompt=add_generation_prompt, **variables)
-        return self._encoded(text, add_special_tokens=False) if tokenize else text
+        return self._prompts.render(
+            messages, tools, tokenize=tokenize, add_generation_prompt=add_generation_prompt, **variables
+        )
 
     def resume(self, max_tokens: int | None = None) -> Iterator[str]:
         """Go on with the newest text where it stopped, piece by piece: the caller ended the iteration, max_tokens were
         written, or `restore` opened it. `last` has the whole text. max_tokens: further tokens; by default those that
         were left. Errors: InvalidInput if there is no such text."""
-        _check("max_tokens", 0 if max_tokens is None else max_tokens, True)
+        check_number("max_tokens", 0 if max_tokens is None else max_tokens, True)
         text, before = self._single()
-        again = self._text(text.stops(), text.prompt)
+        again = self._prompts.text(text.stops(), text.prompt)
         again.grow(text.tokens)
         most = before.most if max_tokens is None else len(again.tokens) + max_tokens
-        return self._pieces(_Settings([again], before.how, before.numbers, most))
+        return self._pieces(Settings([again], before.how, before.numbers, most))
 
     def save(self) -> bytes:
         """The newest text, its settings and caches, for `restore` in this or another process, also in a page.
@@ -203,13 +169,13 @@ class TextGenerator:
             raise InvalidInput(
                 f"the text was saved by {count} decoders, this generator has {len(decoders)}", hint=DRAFT
             )
-        text = self._text(found.stops, found.prompt)
+        text = self._prompts.text(found.stops, found.prompt)
         text.grow(found.tokens)
         with self._running():
             caches = [decoder.read(one, body) for decoder, one in zip(decoders, found.decoders, strict=True)]
             for decoder, one, pasts in zip(decoders, found.decoders, caches, strict=True):
                 decoder.restore(one.cached, pasts)
-            self._newest = _Settings([text], found.how, Numbers(found.seed), found.most)
+            self._newest = Settings([text], found.how, Numbers(found.seed), found.most)
 
     def reset(self) -> None:
         """Forget the tokens of earlier calls, and free their caches."""
@@ -238,26 +204,26 @@ class TextGenerator:
     @property
     def last(self) -> Generated:
         """What the newest call has written so far."""
-        return _generated(self._newest.texts[0]) if self._newest else Generated()
+        return generated(self._newest.texts[0]) if self._newest else Generated()
 
-    def _read(self, settings: dict[str, Any], prompts: Sequence[Prompt]) -> _Settings:
+    def _read(self, settings: dict[str, Any], prompts: Sequence[Prompt]) -> Settings:
         """Errors: InvalidInput; also while another thread runs this generator's model."""
         if self._is_running:
             raise InvalidInput(BUSY, hint=BUSY_HINT)
         settings = {name: value for name, value in settings.items() if value is not None}
         most, stop = settings.pop("max_tokens", 256), settings.pop("stop", ())
         inputs = settings.pop("inputs", None)
-        seed, how = settings.pop("seed", None), _sampling(settings)
+        seed, how = settings.pop("seed", None), sampling(settings)
         if seed is not None and not isinstance(seed, Integral):
             raise InvalidInput(f"seed is {seed!r}", hint="an integer is expected")
         numbers = Numbers(secrets.randbits(31) if seed is None else int(seed))
-        _check("max_tokens", most, True)
-        begun = [self._encoded(prompt) for prompt in prompts]
+        check_number("max_tokens", most, True)
+        begun = [self._prompts.encoded(prompt) for prompt in prompts]
         if inputs is not None:
             self._give(inputs)
         elif missing := self._model.missing():
             raise InvalidInput(f"the model needs {', '.join(missing)}", hint="inputs={name: array} of a text gives it")
-        return _Settings([self._text(stop, tokens) for tokens in begun], how, numbers, int(most))
+        return Settings([self._prompts.text(stop, tokens) for tokens in begun], how, numbers, int(most))
 
     def _give(self, inputs: Arrays) -> None:
         with self._running():
@@ -265,13 +231,13 @@ class TextGenerator:
             for decoder in self._decoders():
                 decoder.give({name: x for name, x in arrays.items() if decoder is self._model or name in decoder.given})
 
-    def _single(self) -> tuple[Text, _Settings]:
+    def _single(self) -> tuple[Text, Settings]:
         """The newest text, unless there are several."""
         if self._newest is None or len(self._newest.texts) != 1:
             raise InvalidInput(NOTHING, hint=NOTHING_HINT)
         return self._newest.texts[0], self._newest
 
-    def _pieces(self, settings: _Settings) -> Iterator[str]:
+    def _pieces(self, settings: Settings) -> Iterator[str]:
         """The pieces of one text."""
         (text,), how = settings.texts, settings.how
         writer = Writer(text, settings.numbers, settings.most, self.draft_tokens, self.lookup)
@@ -292,7 +258,7 @@ class TextGenerator:
         if rest := text.end():
             yield rest
 
-    def _together(self, settings: _Settings) -> list[Generated]:
+    def _together(self, settings: Settings) -> list[Generated]:
         """Several texts. The draft is not used."""
         texts = settings.texts
         if refused := not_together(self._model.layout, [text.prompt for text in texts]):
@@ -308,7 +274,7 @@ class TextGenerator:
                 self._model.restart()
         for text in texts:
             text.end()
-        return [_generated(text) for text in texts]
+        return [generated(text) for text in texts]
 
     @contextmanager
     def _running(self) -> Iterator[None]:
@@ -324,88 +290,3 @@ class TextGenerator:
         finally:
             self._is_running = False
             self._turn.release()
-
-    def _text(self, stop: str | Sequence[str], prompt: list[int]) -> Text:
-        stops = [stop] if isinstance(stop, str) else stop or ()
-        if not isinstance(stops, Iterable) or not all(isinstance(one, str) for one in stops):
-            raise InvalidInput(f"stop is {stop!r}", hint="a text or a list of texts is expected")
-        if stops and self.tokenizer is None:
-            raise InvalidInput("stop needs a tokenizer", hint="stop_tokens end a text without one")
-        return Text(prompt, self._decoded, [*stops], self.stop_tokens, time.perf_counter)
-
-    def _encoded(self, prompt: Any, **how: bool) -> list[int]:
-        """how: of the tokenizer"""
-        if is_messages(prompt):
-            prompt = self.apply_chat_template(prompt)
-        if isinstance(prompt, str):
-            if self.tokenizer is None:
-                raise InvalidInput("a text needs a tokenizer", hint="TextGenerator(model, tokenizer), or give tokens")
-            found = self.tokenizer.encode(prompt, **how)
-            prompt = getattr(found, "ids", found)
-        if not isinstance(prompt, Iterable) or not all(isinstance(token, Integral) for token in prompt):
-            raise InvalidInput(f"the prompt is {type(prompt).__name__}", hint="a text or a list of tokens is expected")
-        if not len(prompt):  # type: ignore[arg-type]
-            raise InvalidInput("the prompt has no tokens", hint="begin with the model's start token")
-        return [int(token) for token in prompt]
-
-    def _decoded(self, tokens: list[int]) -> str:
-        return "" if self.tokenizer is None else str(self.tokenizer.decode(tokens))
-
-
-@dataclass(slots=True)
-class _Settings:
-    texts: list[Text]
-    how: Sampling
-    numbers: Numbers
-    most: int
-
-
-def _generated(text: Text) -> Generated:
-    return Generated(
-        list(text.tokens), text.text, text.reason, text.reused, text.first, text.elapsed, text.drafted, text.accepted
-    )
-
-
-def _sampling(settings: dict[str, Any]) -> Sampling:
-    known = [field.name for field in fields(Sampling)]
-    for name, value in settings.items():
-        if name not in known:
-            there = ", ".join(["max_tokens", "stop", "seed", "inputs", *known])
-            raise InvalidInput(f'the setting "{name}" does not exist', hint=f"there are {there}")
-        _check(name, value, name == "top_k")
-    found = Sampling(**settings)
-    if found.repetition_penalty == 0:
-        raise InvalidInput("repetition_penalty is 0", hint="1 changes nothing, 1.1 avoids repetition")
-    return found
-
-
-def _check(name: str, value: Any, is_whole: bool, least: int = 0) -> None:
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if expected := refused_number(float(value) if is_number else math.nan, is_whole, least):
-        raise InvalidInput(f"{name} is {value!r}", hint=f"{expected}")
-
-
-def _tokenizer(tokenizer: Any) -> Any:
-    is_gguf = is_gguf_file(tokenizer)
-    if not is_gguf and not isinstance(tokenizer, (str, os.PathLike)):
-        if tokenizer is not None and not (hasattr(tokenizer, "encode") and hasattr(tokenizer, "decode")):
-            hint = "the path of a tokenizer.json, or an object with encode(text) and decode(ids)"
-            raise InvalidInput(f"tokenizer cannot be of type {type(tokenizer).__name__}", hint=hint)
-        return tokenizer
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as e:
-        raise NotSupported("the package tokenizers is not installed", hint="pip install tokenizers") from e
-    data = gguf_tokenizer(tokenizer) if is_gguf else file_bytes(tokenizer)
-    try:
-        return Tokenizer.from_buffer(data)
-    except Exception as e:  # the package raises no other class
-        hint = "tokenizer.json is expected, not tokenizer_config.json"
-        name = "the model" if isinstance(tokenizer, (bytes, bytearray, memoryview)) else os.fspath(tokenizer)
-        raise InvalidInput(f'"{name}" is no tokenizer: {e}', hint=hint) from e
-
-
-def _special(tokenizer: Any) -> list[int]:
-    """The special tokens of a tokenizer of the packages tokenizers and transformers."""
-    added: dict[int, Any] = getattr(tokenizer, "get_added_tokens_decoder", dict)()
-    return [*(token for token, one in added.items() if one.special), *getattr(tokenizer, "all_special_ids", ())]

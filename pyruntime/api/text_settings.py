@@ -1,0 +1,67 @@
+"""The settings with which texts are written, and what was written."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from numbers import Real
+from typing import Any
+
+from pyruntime.errors import InvalidInput
+from pyruntime.runtime.writing import Numbers, Sampling, Text, refused_number
+
+
+@dataclass(slots=True)
+class Generated:
+    """What was written.
+
+    text: without the prompt; "" without a tokenizer
+    reason: why it ended: "length" (max_tokens), "token" (one of stop_tokens) or "text" (one of stop)
+    reused: tokens of the prompt that were in the cache
+    first, seconds: until the first token, and in all
+    drafted, accepted: tokens of the draft model, and those that the model agreed with
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    reason: str = "length"
+    reused: int = 0
+    first: float = 0.0
+    seconds: float = 0.0
+    drafted: int = 0
+    accepted: int = 0
+
+
+@dataclass(slots=True)
+class Settings:
+    """Texts that one call writes. most: tokens of each"""
+
+    texts: list[Text]
+    how: Sampling
+    numbers: Numbers
+    most: int
+
+
+def generated(text: Text) -> Generated:
+    return Generated(
+        list(text.tokens), text.text, text.reason, text.reused, text.first, text.elapsed, text.drafted, text.accepted
+    )
+
+
+def sampling(settings: dict[str, Any]) -> Sampling:
+    known = [field.name for field in fields(Sampling)]
+    for name, value in settings.items():
+        if name not in known:
+            there = ", ".join(["max_tokens", "stop", "seed", "inputs", *known])
+            raise InvalidInput(f'the setting "{name}" does not exist', hint=f"there are {there}")
+        check_number(name, value, name == "top_k")
+    found = Sampling(**settings)
+    if found.repetition_penalty == 0:
+        raise InvalidInput("repetition_penalty is 0", hint="1 changes nothing, 1.1 avoids repetition")
+    return found
+
+
+def check_number(name: str, value: Any, is_whole: bool, least: int = 0) -> None:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if expected := refused_number(float(value) if is_number else math.nan, is_whole, least):
+        raise InvalidInput(f"{name} is {value!r}", hint=f"{expected}")

@@ -1,0 +1,45 @@
+// The settings with which texts are written, and what was written.
+
+import { Numbers, Sampling, refusedNumber } from '../runtime/writing.js';
+import { optionsFor } from './parts.js';
+
+/** @typedef {import('./decoder.js').Tensor} Tensor */
+/** @typedef {import('../runtime/writing.js').Text} Text */
+/** @typedef {typeof import('../common/errors.js').InvalidInput} InvalidInput */
+/** What was written, as web/extras.d.ts documents it.
+ * @typedef {{ tokens: number[], text: string, reason: 'length' | 'token' | 'text', reused: number, first: number, milliseconds: number, drafted: number,
+ *   accepted: number }} Generated */
+/** @typedef {{ maxTokens?: number, seed?: number, stop?: string | readonly string[], inputs?: Record<string, Tensor>, signal?: AbortSignal } & Partial<Sampling>} Settings */
+/** Settings that are complete. @typedef {{ how: Sampling, numbers: Numbers, most: number, stop: string | readonly string[], signal: AbortSignal | undefined,
+ *   inputs: Record<string, Tensor> | undefined }} Complete */
+/** Texts that one call writes. @typedef {{ texts: Text[] } & Omit<Complete, 'stop'>} Writing */
+
+/** @param {Settings | null | undefined} settings @param {InvalidInput} InvalidInput the class of errors @returns {Complete} */
+export function readSettings(settings, InvalidInput) {
+  /** @type {Settings & { maxTokens: number, stop: string | readonly string[] }} */
+  const defaults = { maxTokens: 256, stop: [], seed: undefined, signal: undefined, inputs: undefined, ...new Sampling() };
+  const { maxTokens, seed, stop, signal, inputs, ...sampling } = optionsFor(settings, defaults, 'generate', InvalidInput);
+  checkNumber('maxTokens', maxTokens, InvalidInput, true);
+  if (seed !== undefined && !Number.isInteger(seed)) throw new InvalidInput(`seed is ${seed}`, { hint: 'an integer is expected' });
+  const numbers = new Numbers(seed ?? Math.floor(Math.random() * 2 ** 31));
+  return { how: readSampling(sampling, InvalidInput), numbers, most: maxTokens, stop, signal, inputs };
+}
+
+/** @param {Record<string, unknown>} given all settings of sampling @param {InvalidInput} InvalidInput @returns {Sampling} */
+function readSampling(given, InvalidInput) {
+  const how = Object.assign(new Sampling(), given);
+  for (const [name, value] of Object.entries(given)) checkNumber(name, value, InvalidInput, name === 'topK');
+  if (how.repetitionPenalty === 0) throw new InvalidInput('repetitionPenalty is 0', { hint: '1 changes nothing, 1.1 avoids repetition' });
+  return how;
+}
+
+/** @param {string} name @param {unknown} value @param {InvalidInput} InvalidInput @param {boolean} isWhole @param {number} [least] */
+export function checkNumber(name, value, InvalidInput, isWhole, least = 0) {
+  const hint = refusedNumber(typeof value === 'number' ? value : NaN, isWhole, least);
+  if (hint) throw new InvalidInput(`${name} is ${value}`, { hint });
+}
+
+/** @param {Text} text @returns {Generated} */
+export function generated({ tokens, text, reason, reused, first, elapsed: milliseconds, drafted, accepted }) {
+  return { tokens: [...tokens], text, reason: /** @type {Generated['reason']} */ (reason), reused, first, milliseconds, drafted, accepted };
+}
