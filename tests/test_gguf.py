@@ -16,10 +16,11 @@ import onnxruntime
 import pytest
 import tokenizers
 from onnx import helper, numpy_helper
+from safetensors.numpy import load_file
 
 from kit.gguf_logits import OUT, ROWS
 from kit.gguf_models import ARCHITECTURES, PIECES, TOKENS, VOCABULARY, write
-from pyruntime import InferenceSession, TextGenerator
+from pyruntime import InferenceSession, RunOptions, SessionOptions, TextGenerator, TrainingSession
 from pyruntime.cli import main
 from pyruntime.errors import InvalidModel, PyRuntimeError
 from pyruntime.onnx.gguf_blocks import BLOCKS, NAMES
@@ -71,8 +72,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield tmp_path_factory.mktemp("gguf")
 
 
-def logits(session: Any, tokens: list[int], at_once: int, stride: int = 1) -> np.ndarray:
-    """Of all tokens: the first ones in one run, then one in each run. stride: between positions"""
+def logits(session: Any, tokens: list[int], at_once: int, stride: int = 1, run: Any = None) -> np.ndarray:
+    """Of all tokens: the first ones in one run, then one in each run. stride: between positions; run: its options"""
     caches = {i.name: np.zeros((1, i.shape[1], 0, i.shape[3]), np.float32)
               for i in session.get_inputs() if "past" in i.name}  # fmt: skip
     names = [o.name for o in session.get_outputs()]
@@ -80,7 +81,7 @@ def logits(session: Any, tokens: list[int], at_once: int, stride: int = 1) -> np
     for end in range(at_once, len(tokens) + 1):
         places = stride * np.arange(begin, end)[None]
         feeds = {"input_ids": np.array([tokens[begin:end]]), "attention_mask": np.ones((1, end), np.int64)}
-        out = dict(zip(names, session.run(names, {**feeds, "position_ids": places, **caches}), strict=True))
+        out = dict(zip(names, session.run(names, {**feeds, "position_ids": places, **caches}, run), strict=True))
         caches = {name: out[name.replace("past_key_values", "present")] for name in caches}
         found.append(out["logits"][0])
         begin = end
@@ -160,6 +161,69 @@ def test_scaled_angles(settings: dict[str, Any], stride: int, folder: Path) -> N
         logits(InferenceSession(scaled), TOKENS, len(TOKENS), stride),
         logits(InferenceSession(plain), TOKENS, len(TOKENS)), rtol=0, atol=3e-5,
     )  # fmt: skip
+
+
+# ── adapters ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+# The names of the modules in transformers, by the names in the file.
+LAYER = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+         "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+         "ffn_down": "mlp.down_proj"}  # fmt: skip
+
+
+def neighbours(w: np.ndarray, heads: int) -> np.ndarray:
+    """Rows as llama.cpp's converter writes them: rotated pairs, apart in transformers, side by side."""
+    return w.reshape(heads, 2, -1, w.shape[-1]).swapaxes(1, 2).reshape(w.shape)
+
+
+@pytest.mark.parametrize(("architecture", "kind"), [("llama", KIND.Q4_1), ("llama", KIND.F16), ("qwen2", KIND.Q8_0)])
+def test_adapters(architecture: str, kind: KIND, folder: Path) -> None:
+    """An adapter learns beside the codes. Its file has transformers' names and order of rows: its products, added to
+    the file's numbers, give what a session with the adapter computes, also from the converted model."""
+    path, merged, out = folder / "base.gguf", folder / "merged.gguf", folder / "base.onnx"
+    write(path, architecture, kind)
+    ids = np.array([TOKENS])
+    feeds = {"input_ids": ids[:, :-1], "target": ids[:, 1:], "position_ids": np.arange(9)[None],
+             "attention_mask": np.ones((1, 9), np.int64)}  # fmt: skip
+    with TrainingSession(
+        path, loss={"cross_entropy": "logits"}, optimizer={"adam": {"rate": 0.02}}, lora={"rank": 4, "alpha": 8}
+    ) as training:
+        caches = [f"past_key_values.{n}.{part}" for n in range(3) for part in ("key", "value")]
+        feeds |= dict.fromkeys(caches, np.zeros((1, 2, 0, 16), np.float32))
+        losses = [training.step(feeds).loss for _ in range(12)]
+        assert losses[-1] < losses[0] / 2
+        want = training.evaluate(feeds, ["logits"])["logits"][0]
+        training.save_adapter(folder / "adapter")
+        with pytest.raises(InvalidModel, match="pyruntime convert"):
+            training.export()
+    learnt = load_file(folder / "adapter/adapter_model.safetensors")
+    config = json.loads((folder / "adapter/adapter_config.json").read_text())
+    modules = {f"model.layers.{n}.{name}" for n in range(3) for name in LAYER.values()} | {"lm_head"}
+    assert {*config["target_modules"]} == modules and (config["r"], config["lora_alpha"]) == (4, 8)
+    assert {*learnt} == {f"base_model.model.{m}.lora_{part}.weight" for m in modules for part in "AB"}
+    numbers = {t.name: gguf.quants.dequantize(t.data, t.tensor_type) for t in gguf.GGUFReader(path).tensors}
+    for name in numbers:
+        block, _, part = name.removesuffix(".weight").rpartition(".")
+        module = (
+            f"model.layers.{block[4:]}.{LAYER[part]}" if part in LAYER else "lm_head" if name == "output.weight" else ""
+        )
+        if module and name.endswith("weight"):
+            a, b = (learnt[f"base_model.model.{module}.lora_{x}.weight"] for x in "AB")
+            change = 2 * b @ a
+            if architecture == "llama" and part in ("attn_q", "attn_k"):
+                change = neighbours(change, 4 if part == "attn_q" else 2)
+            numbers[name] = numbers[name] + change
+    write(merged, architecture, numbers=numbers)
+    assert main(["convert", str(path), str(out)]) == 0
+    options, run = SessionOptions(), RunOptions()
+    options.adapters = {"it": folder / "adapter"}
+    run.add_active_adapter("it")
+    for found in (
+        logits(InferenceSession(merged), TOKENS[:9], 9),
+        logits(InferenceSession(path, options), TOKENS[:9], 5, run=run),
+        logits(InferenceSession(out, options), TOKENS[:9], 5, run=run),
+    ):
+        np.testing.assert_allclose(found, want, rtol=0, atol=2e-4)
 
 
 # ── tokenizers ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -24,6 +24,7 @@ _KINDS = (
     (0, b"\xfd7zXZ", "compressed with xz", "unpack it first"),
     (0, b"7z\xbc\xaf", "a 7z archive", "unpack it first"),
     (257, b"ustar", "a tar archive", "unpack it first"),
+    (0, b"GGUF", "a GGUF file", "`pyruntime convert` writes the ONNX model; adapters are files of their own"),
     (4, b"TFL3", "a TensorFlow Lite model", "convert it to ONNX first, with tf2onnx for example"),
     (8, b'{"', "a safetensors file, which holds weights without a graph", "export the model that uses them to ONNX"),
     (0, b"\x89HDF", "an HDF5 file, as Keras writes", _CONVERT),

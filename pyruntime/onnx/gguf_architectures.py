@@ -7,7 +7,7 @@ Source: the key "general.architecture" and the names of keys and tensors that ll
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Fields = Mapping[str, Any]  # metadata of the architecture, without its name before the key
@@ -15,6 +15,14 @@ Fields = Mapping[str, Any]  # metadata of the architecture, without its name bef
 
 def _never(n: int, fields: Fields) -> bool:
     return False
+
+
+# Names of the parts of a layer, and of the model, in transformers, by their names in GGUF files.
+_MODULES = {
+    "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+    "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj", "token_embd": "model.embed_tokens", "output": "lm_head",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,7 @@ class Architecture:
     unrotated: whether layer n does not rotate its heads
     wide_heads: the number of layers of the one size whose scores are divided by the root of width / heads instead of
         the head's size
+    modules: names of parts in transformers, by their names in the file
     """
 
     interleaved: bool = False
@@ -40,6 +49,7 @@ class Architecture:
     local_base: float = 0.0
     unrotated: Callable[[int, Fields], bool] = _never
     wide_heads: int = 0
+    modules: Mapping[str, str] = field(default_factory=lambda: _MODULES)
 
 
 def _but_each(period: int) -> Callable[[int, Fields], bool]:
@@ -70,6 +80,11 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gemma3": Architecture(
         activation="gelu", scales_embedding=True, is_local=_but_each(6), local_base=10000.0, wide_heads=62
     ),
-    "phi2": Architecture(activation="gelu", layer_norm=True, parallel=True),
-    "phi3": Architecture(is_local=_if_windowed),
+    "phi2": Architecture(
+        activation="gelu",
+        layer_norm=True,
+        parallel=True,
+        modules=_MODULES | {"attn_output": "self_attn.dense", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"},
+    ),
+    "phi3": Architecture(is_local=_if_windowed, modules=_MODULES | {"ffn_up": "mlp.gate_up_proj"}),
 }

@@ -40,7 +40,9 @@ class _Decoder:
         self.groups = self.size("attention.head_count_kv", self.heads)
         self.head = self.size("attention.key_length", self.width // self.heads)
         self.turned = self.size("rope.dimension_count", self.head)
-        self.add = GraphParts(file)
+        # With angles for a part of each head, llama.cpp rotates other pairs than transformers does.
+        self.is_reordered = self.architecture.interleaved and self.turned == self.head
+        self.add = GraphParts(file, self.module_of)
         self._refuse_unknown()
 
     def number(self, key: str, default: float | None = None) -> float:
@@ -57,6 +59,14 @@ class _Decoder:
 
     def wrong(self, key: str, what: str) -> InvalidModel:
         return InvalidModel(f'the key "{self.name}.{key}" of this GGUF file {what}')
+
+    def module_of(self, name: str) -> str:
+        """The name in transformers of the part of the model that has this name in the file, or the same name."""
+        block, _, part = name.rpartition(".")
+        if self.architecture.interleaved and not self.is_reordered and part in ("attn_q", "attn_k"):
+            return name  # whose rows are in another order than in transformers
+        known = self.architecture.modules.get(part, "")
+        return f"model.layers.{block.removeprefix('blk.')}.{known}" if block and known else known or name
 
     def _refuse_unknown(self) -> None:
         """What would change results without being computed here is refused."""
@@ -87,7 +97,7 @@ class _Decoder:
             x = self.layer(n, x, (lengths, total))
         x = self.norm(x, "output_norm")
         head = "output" if add.has("output.weight") else "token_embd"
-        logits = self.linear(x, head, bits=0 if head == "output" else 8)
+        logits = self.linear(x, head, bits=0 if head == "output" else 8, module="lm_head")
         if cap := self.number("final_logit_softcapping", 0.0):
             limit = add.numbers(F32, cap)
             logits = add("Mul", add("Tanh", add("Div", logits, limit)), limit)
@@ -174,7 +184,8 @@ class _Decoder:
         if add.has(f"{prefix}.attn_qkv.weight"):
             q, k, v = self.split(self.linear(x, f"{prefix}.attn_qkv"), *sizes)
         else:
-            q, k, v = (self.linear(x, f"{prefix}.attn_{part}") for part in "qkv")
+            turned = (self.heads, self.groups, 0) if self.is_reordered else (0, 0, 0)
+            q, k, v = (self.linear(x, f"{prefix}.attn_{part}", heads=n) for part, n in zip("qkv", turned, strict=True))
         is_local = self.architecture.is_local(n, self.fields)
         q = self.head_norm(q, f"{prefix}.attn_q_norm", self.heads)
         k = self.head_norm(k, f"{prefix}.attn_k_norm", self.groups)
@@ -206,10 +217,10 @@ class _Decoder:
     def rotated(self, x: str, heads: int, is_local: bool) -> str:
         cos, sin = self.angles(is_local)
         part = self.turned if self.turned != self.head else 0
+        interleaved = self.architecture.interleaved and not self.is_reordered
         return self.add(
-            "RotaryEmbedding", x, cos, sin, num_heads=heads, interleaved=int(self.architecture.interleaved),
-            rotary_embedding_dim=part,
-        )  # fmt: skip
+            "RotaryEmbedding", x, cos, sin, num_heads=heads, interleaved=int(interleaved), rotary_embedding_dim=part
+        )
 
     def angles(self, is_local: bool) -> tuple[str, str]:
         """Cosines and sines (batch, tokens, pairs) of the angles of each position; the same nodes for all layers of a
@@ -258,17 +269,19 @@ class _Decoder:
         epsilon = float(self.number("attention.layer_norm_rms_epsilon"))
         return add("RMSNormalization", x, add.plain(f"{name}.weight"), axis=-1, epsilon=epsilon)
 
-    def linear(self, x: str, name: str, bits: int = 0) -> str:
-        """x · wᵀ + bias. bits: a wider code of the weights, which the embedding has, too"""
-        add, weight = self.add, f"{name}.weight"
+    def linear(self, x: str, name: str, bits: int = 0, heads: int = 0, module: str = "") -> str:
+        """x · wᵀ + bias. bits: a wider code of the weights, which the embedding has, too; heads: in which the file has
+        rotated pairs as neighbours; module: the name in transformers, by default that of the weight's module"""
+        add, weight, bias = self.add, f"{name}.weight", f"{name}.bias"
+        module = module or self.module_of(name)
         if add.is_plain(weight):
-            y = add("MatMul", x, add("Transpose", add.plain(weight), perm=(1, 0)))
+            y = add("MatMul", x, add("Transpose", add.plain(weight, heads), perm=(1, 0)), module=module)
         else:
             rows, columns = add.tensor(weight).shape
-            parts, width, group = add.codes(weight, bits)
+            parts, width, group = add.codes(weight, bits, heads)
             sizes = {"K": columns, "N": rows, "bits": width, "block_size": group}
-            y = add("MatMulNBits", x, *parts, domain=MICROSOFT, **sizes)
-        return add("Add", y, add.plain(f"{name}.bias")) if add.has(f"{name}.bias") else y
+            y = add("MatMulNBits", x, *parts, domain=MICROSOFT, module=module, **sizes)
+        return add("Add", y, add.plain(bias, heads)) if add.has(bias) else y
 
     def split(self, x: str, *sizes: int) -> tuple[str, ...]:
         self.add("Split", x, self.add.numbers(I64, *sizes), axis=-1, outputs=len(sizes))

@@ -14,6 +14,16 @@ DOMAIN = "pyruntime.gguf"
 _TINY = 1e-30  # in place of a scale of 0: a float in which no code counts, and that a minimum can be divided by
 
 
+@op("PairsApart", domain=DOMAIN)
+def pairs_apart(t: Tracer, x: Tensor, *, heads: int) -> Tensor:
+    """Rows in another order: rows 2·i and 2·i + 1 of each head become rows i and i + half of the head.
+
+    Shapes: x (heads·size, *rest) -> the same"""
+    rows, *rest = x.shape
+    pairs = t.reshape(x, (heads, rows // (2 * heads), 2, *rest))
+    return t.reshape(t.transpose(pairs, [0, 2, 1, *range(3, pairs.rank)]), x.shape)
+
+
 @op("Unpack", domain=DOMAIN)
 def unpack(t: Tracer, blocks: Tensor, *, kind: int, bits: int = 0) -> tuple[Tensor, ...]:
     """kind: GGUF's type. bits: width of the codes of the result, by default that of the type; a wider one has the same

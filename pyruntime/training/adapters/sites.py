@@ -31,6 +31,7 @@ _PRODUCTS = {
     (MICROSOFT, "Attention"): WEIGHT,
 }
 _PACKED = ("MatMulNBits", "MatMulBnb4")
+_DECODERS = ("DequantizeLinear", "Unpack", "PairsApart")  # nodes whose first input has the weight in another form
 # projections that exporters fuse into one product: the parts in the order of the product's columns
 FUSED = {
     "qkv_proj": ("q_proj", "k_proj", "v_proj"),
@@ -138,7 +139,7 @@ def _weight(
             return value, flipped, False
         if node.op == "Transpose" and tuple(node.attrs.get("perm", (1, 0))) == (1, 0):  # type: ignore[arg-type]
             flipped = not flipped
-        elif node.op == "DequantizeLinear":
+        elif node.op in _DECODERS:
             is_plain = False
         elif node.op not in ("Cast", "Identity"):
             return None
