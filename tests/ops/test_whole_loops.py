@@ -302,3 +302,27 @@ def test_sums_of_products_leave_the_loop(name: str) -> None:
             same(session.run(None, feeds), steps.run(None, feeds))
         if count:
             same(session.run(None, feeds), by_onnxruntime(m, feeds))
+
+
+@pytest.mark.parametrize("rows", ["B", "3", "4"])
+def test_rows_share_the_loads_of_matrices(rows: str) -> None:
+    """Pairs of rows are computed at once; an odd row alone. A part of a matrix, and a transposed one, are packed."""
+    m = parsed(f"""g (float[T, {rows}, 64] x, float[{rows}, 64] start, float[64, 64] w, float[64, 96] part)
+            => (float[{rows}, 64] y, float[T, {rows}, 64] ys) {{
+        first = Constant <value = int64[1] {{32}}> ()  end = Constant <value = int64[1] {{96}}> ()
+        one = Constant <value = int64[1] {{1}}> ()
+        turned = Transpose <perm = [1, 0]> (w)  some = Slice (part, first, end, one)
+        y, ys = Scan <num_scan_inputs = 1, body = b (float[{rows}, 64] h, float[{rows}, 64] u)
+            => (float[{rows}, 64] v, float[{rows}, 64] o) {{
+                p = MatMul (h, turned)  a = Add (p, u)  c = Tanh (a)  q = MatMul (c, some)  v = Tanh (q)
+                o = Sub (v, u) }}> (start, x)
+    }}""")
+    sessions = [opened(m), opened(m, threads=2)]
+    for count in (1, 2, 3, 5) if rows == "B" else (int(rows),):
+        rng = np.random.default_rng(count)
+        shapes = {"x": (4, count, 64), "start": (count, 64), "w": (64, 64), "part": (64, 96)}
+        feeds = {
+            name: (rng.standard_normal(s) / (8 if s[0] == 64 else 1)).astype(np.float32) for name, s in shapes.items()
+        }
+        for session in sessions:
+            same(session.run(None, feeds), by_onnxruntime(m, feeds), 1e-5)

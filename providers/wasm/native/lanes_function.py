@@ -8,11 +8,11 @@ import struct
 from ..printer.native_words import MOST_SCALARS, REGISTERS, SHIFTS, WITH_NUMBER, Word, parse
 from .function import Function
 from .kinds import Kind
-from .x86 import R8, R9, R10, R11, R12, R13, RAX, RBP, RBX, RCX, RSI, RSP, XMM, YMM, Memory, Vector
+from .x86 import R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RDI, RSI, RSP, XMM, YMM, Memory, Vector
 
 COUNT = 1 << 20  # most elements of a call
 LANES, BYTES = 8, 32  # of a vector
-AT, CONSTANTS, LAST = (RSI, R8, R9, R10, RBX, RBP, R12, R13), R11, RCX
+AT, CONSTANTS, LAST = (RSI, R8, R9, R10, RBX, RBP, R12, R13, R14, R15, RDI), R11, RCX
 _SPARE = YMM[REGISTERS]
 _LOADS = {"i1": "vpmovsxbd", "u1": "vpmovzxbd", "i2": "vpmovsxwd", "u2": "vpmovzxwd"}
 

@@ -164,14 +164,14 @@ class _Printer:
     def _after_native(self, s: For, vector: Vector, counter: int, end: int) -> Iterator[None]:
         """Let the host's machine code compute the first elements; the body of the context is for those that it
         leaves."""
-        if not (self.f.module.imports and len(s.body) == 1 and isinstance(s.body[0], Store)):
+        if not (self.f.module.imports and all(isinstance(b, (Let, Store)) for b in s.body)):
             yield
             return
         from .native_lanes import call_lanes  # pages do not have it
 
         dtypes = [dtype for dtype, _ in self.code.buffers]
         with self.f.block() as done:
-            if call_lanes(self.f, s.body[0], vector, dtypes, counter, end):
+            if call_lanes(self.f, s.body, vector, dtypes, counter, end):
                 self.f.emit(counter, end, "i32.ge_s").br_if(done)
             yield
 

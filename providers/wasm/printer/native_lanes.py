@@ -8,8 +8,8 @@ from typing import Any
 
 from pyruntime.ir.dtype import BOOL, F32, I32, U32, DType
 from pyruntime.ir.dtype import bounds as limits
-from pyruntime.ir.expr import Expr
-from pyruntime.ir.kernel import Store
+from pyruntime.ir.expr import Expr, walk
+from pyruntime.ir.kernel import Let, Stmt, Store
 
 from .assembler import Function
 from .native_imports import bits_of, elementwise_function
@@ -29,10 +29,11 @@ class _Unfit(Exception):
 
 
 class _Writer:
-    """Turns the value of a store into words. loads, scalars: their expressions, in order"""
+    """Turns the values of stores into words. loads, scalars: their expressions, in order; variables: their values"""
 
     def __init__(self, lanes: Lanes) -> None:
         self.lanes = lanes
+        self.variables: dict[int, Expr] = {}
         self.words: list[Word] = []
         self.loads: list[Expr] = []
         self.scalars: list[Expr] = []
@@ -55,11 +56,12 @@ class _Writer:
             found = self._made[id(e)] = (e, self._value(e) if self.lanes.depends(e) else self._same(e))
         return found[1]
 
-    def stored(self, e: Expr, dtype: DType) -> None:
+    def stored(self, e: Expr, dtype: DType) -> int:
+        """The word of a value in the form in which it is stored."""
         at = self.value(e)
         if is_narrow(dtype) and dtype.kind == "i":
             at = self.word("vpand", at, self.const((1 << dtype.bits) - 1))
-        self.word("store", at, number=len(self.loads), dtype=dtype)
+        return at
 
     def _same(self, e: Expr) -> int:
         """A value that is equal for all elements."""
@@ -80,6 +82,8 @@ class _Writer:
         op = e.op
         if op == "load" and self.lanes.step(e) == 1 and e.dtype.name in TYPES:
             return self._leaf("load", self.loads, e, e.dtype)
+        if op == "var" and e.value in self.variables:
+            return self.value(self.variables[e.value])
         if op in ("load", "guard", "var", "checked"):
             raise _Unfit
         source = e.args[0].dtype
@@ -175,16 +179,34 @@ class _Writer:
         return self.word("vpsrad", self.word("vpslld", at, number=32 - dtype.bits), number=32 - dtype.bits)
 
 
-def call_lanes(f: Function, store: Store, vector: Vector, dtypes: Sequence[DType], counter: int, end: int) -> bool:
-    """Let the host's machine code compute the first elements of a loop that has nothing but this store. The counter,
-    which is 0, becomes their number. Returns whether there is a function for it. dtypes: of buffers"""
-    writer, dtype = _Writer(vector.lanes), dtypes[store.target]
-    if dtype.name not in TYPES:
+def call_lanes(
+    f: Function, body: Sequence[Stmt], vector: Vector, dtypes: Sequence[DType], counter: int, end: int
+) -> bool:  # fmt: skip
+    """Let the host's machine code compute the first elements of a loop that has only stores, and variables for their
+    values. The counter, which is 0, becomes their number. Returns whether there is a function for it. dtypes: of
+    buffers"""
+    writer, stores = _Writer(vector.lanes), [s for s in body if isinstance(s, Store)]
+    kinds = [dtypes[s.target] for s in stores]
+    if not stores or any(t.name not in TYPES for t in kinds):
         return False
     try:
-        writer.stored(store.value, dtype)
+        values: list[int] = []
+        done: set[int] = set()  # buffers in which the elements are new; all loads are before all stores
+        for s in body:
+            if not isinstance(s, (Let, Store)) or any(x.op == "load" and x.value in done for x in walk(s.value)):
+                return False
+            if isinstance(s, Store):
+                values.append(writer.stored(s.value, dtypes[s.target]))
+                done.add(s.target)
+            elif s.mutable or s.var not in vector.lanes.varying:
+                return False
+            else:
+                writer.variables[s.var] = s.value
+                writer.value(s.value)
     except _Unfit:
         return False
+    for n, (at, dtype) in enumerate(zip(values, kinds, strict=True)):
+        writer.words.append(Word("store", dtype, len(writer.loads) + n, (at,)))
     function = elementwise_function(f.module, "/".join([LANES, *map(str, writer.words)]))
     if function is None:
         return False
@@ -193,7 +215,8 @@ def call_lanes(f: Function, store: Store, vector: Vector, dtypes: Sequence[DType
         f.emit(end)
         for load in writer.loads:
             vector.address(load.value, load.args[0], load.dtype)
-        vector.address(store.target, store.coords[0], dtype)
+        for s, dtype in zip(stores, kinds, strict=True):
+            vector.address(s.target, s.coords[0], dtype)
         for e in writer.scalars:
             vector.scalar.root(e)
             if e.dtype is F32:

@@ -3,7 +3,8 @@ else:
 
     lanes/load.float32.0/scalar.0/vmulps.0:0:1/store.float32.1:2        y[i] = x[i] * s
 
-Each word after the first is an instruction for eight elements; its operands are numbers of earlier ones. The function's
+Each word after the first is an instruction for eight elements; its operands are numbers of earlier ones. Stores are the
+last words; if there are several, they store 32-bit elements. The function's
 operands are the number of elements, addresses, scalars (their bits) and `memories`.
 """
 
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from pyruntime.ir.dtype import F32, I8, I16, I32, U8, U16, U32, DType
 
 LANES = "lanes"  # how the names begin
-MOST_ADDRESSES, MOST_SCALARS, MOST_WORDS = 8, 16, 256
+MOST_ADDRESSES, MOST_SCALARS, MOST_WORDS = 11, 16, 256
 ANY_MEMORY = 4  # addresses that may be in any memory; the others are in the first
 REGISTERS = 15  # for values other than constants and scalars
 # Instructions by the number of their operands; those in WITH_NUMBER have a constant, too
@@ -75,17 +76,22 @@ def _word(text: str) -> Word:
 
 
 def _is_right(words: tuple[Word, ...]) -> bool:
-    """Whether each word is known, its operands are earlier ones, and only the last stores."""
+    """Whether each word is known, its operands are earlier ones, and the last words store."""
     arity = ARITY | dict.fromkeys(("load", "scalar", "const"), 0)
-    for n, w in enumerate(words[:-1]):
+    values = [w for w in words if w.kind != "store"]
+    for n, w in enumerate(values):
         if arity.get(w.kind) != len(w.operands) or not all(0 <= x < n for x in w.operands):
             return False
         if not 0 <= w.number < (1 << 32 if w.kind == "const" else 32):
             return False
         if w.kind == "vblendvps" and words[w.operands[2]].kind in _IN_MEMORY:
             return False
-    last = words[-1]
-    if last.kind != "store" or len(last.operands) != 1 or not 0 <= last.operands[0] < len(words) - 1:
+    stores = words[len(values) :]
+    if not stores or any(
+        w.kind != "store" or len(w.operands) != 1 or w.operands[0] not in range(len(values)) for w in stores
+    ):
+        return False
+    if len(stores) > 1 and any(w.dtype is None or w.dtype.size != 4 for w in stores):
         return False
     addresses, scalars = ([w.number for w in words if w.kind in kinds] for kinds in (("load", "store"), ("scalar",)))
     return (
@@ -100,7 +106,7 @@ def _most_registers(words: tuple[Word, ...]) -> int:
     live, most = set[int](), 0
     for n, w in enumerate(words):
         live -= {x for x in w.operands if last[x] == n}
-        if w.kind not in _IN_MEMORY:
+        if w.kind not in (*_IN_MEMORY, "store"):
             most = max(most, len(live) + 1)
             live |= {n} & last.keys()
     return most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,7 @@ Member = Dense | Loops
 MOST_MEMBERS = 96  # a function of more kernels would compile slowly
 # A product of at least ROWS rows with a matrix of ROWS_WEIGHTS elements, or of fewer rows with WEIGHTS elements, is
 # faster as a call of its routine than as loops, because the routine has packed panels and threads.
-ROWS, ROWS_WEIGHTS, WEIGHTS = 4, 1 << 14, 1 << 17
+ROWS, ROWS_WEIGHTS, WEIGHTS = 4, 1 << 15, 1 << 17
 ROUTINE_WORK = 1 << 16  # multiplications of any other routine from which on a call is faster
 CHEAP = 4  # operations of a value that each of its readers computes again
 CHEAP_OPS = frozenset("at const dim index add sub mul cast max min neg select".split())
@@ -182,10 +183,10 @@ def _require_small(call: Call) -> None:
     elements = sh.estimate(sh.size(meaning.out.shape))
     large = elements * terms >= ROUTINE_WORK
     if call.routine == "matmul":
-        columns = sh.estimate(meaning.out.shape[-1])
-        is_shared = any(sh.estimate(sh.size(t.shape)) == terms * columns for t in meaning.inputs)
-        least = ROWS_WEIGHTS if elements // max(columns, 1) >= ROWS else WEIGHTS
-        large = is_shared and terms * columns >= least
+        *batch, rows, columns = [sh.estimate(d) for d in meaning.out.shape]
+        weights = terms * columns * math.prod(batch)
+        is_shared = any(sh.estimate(sh.size(t.shape)) == weights for t in meaning.inputs)
+        large = is_shared and weights >= (ROWS_WEIGHTS if rows >= ROWS else WEIGHTS)
     if large:
         raise StepByStep(f'its body calls the routine "{call.routine}" for a large product')
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 
 from pyruntime.codegen.schedule import LANES, accumulator
-from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32, I64
-from pyruntime.ir.expr import Expr, binary, cast, const, dim, rewrite
+from pyruntime.ir.expr import Expr, affine, binary, cast, const, dim, rewrite, walk
 from pyruntime.ir.kernel import Accum, Map, Reduce, Tensor, Var
 from pyruntime.ir.reference import NEUTRAL
 from pyruntime.passes.loops.axes import Axis, depends, loads_lanes, over, stores_lanes
 from pyruntime.passes.loops.bodies import Dense, expressions
-from pyruntime.passes.loops.nests import Key, Nest, is_extreme, phases
-from pyruntime.passes.loops.unit import Unit
+from pyruntime.passes.loops.nests import Key, Nest, is_extreme, loads, phases
+from pyruntime.passes.loops.unit import ROWS, Unit
 
-LARGE = 1 << 12  # elements of a matrix that is packed for the loop
 # Vectors of sums at once, which hide the latency of an addition. With 8 a delta net takes a tenth less time, but greedy
 # decoding more, and opening their sessions a third more.
 PARTS = 4
@@ -33,7 +31,7 @@ class NestWriter:
         self.outer = {key: unit.axis(key, extents[key]) for key in nest.outer}
         self.inner = {key: unit.axis(key, extents[key]) for key in nest.inner or ()}
         self.registers: dict[tuple[int, int], Expr] = {}  # by uid and number of the part
-        self.parts, self.block, self.lane = 1, const(0, I32), const(0, I32)
+        self.parts, self.rows, self.block, self.lane = 1, 1, const(0, I32), const(0, I32)
         self.split: Key | None = None  # the axis that is split into parts
         self.along = False  # whether the last inner loop is the vector loop
         self.stored: set[int] = set()  # values that are in their places
@@ -44,26 +42,55 @@ class NestWriter:
             self._extreme(first)
             return
         axes = list(self.outer.values())
-        across = bool(axes) and self._fits(axes[-1].var)
+        split, parts = self._divided(axes)
+        across = bool(axes) and self._fits(axes[-1].var, packs=split is not None)
+        if across:
+            self.split, self.parts = split, parts
         inner = list(self.inner.values())
         self.along = bool(inner) and not across and self._fits(inner[-1].var, inside=True)
+        if not self._shares_loads():
+            self._write(axes, across)
+            return
+        rows = self.unit.row_count
+        with self.k.when(rows == ROWS) if rows.op != "const" else nullcontext():
+            self.rows = ROWS
+            self._write([a for key, a in self.outer.items() if key != self.unit.group], across)
+        if rows.op != "const":
+            with self.k.otherwise():
+                self.rows, self.stored = 1, set()
+                self._write(axes, across)
+
+    def _write(self, axes: Sequence[Axis], across: bool) -> None:
         with ExitStack() as stack:
             stack.enter_context(over(self.k, axes[:-1] if across else axes, "serial"))
             if across:
                 self._enter_lanes(stack, axes[-1])
             self._phases()
 
+    def _shares_loads(self) -> bool:
+        """Whether all rows of the unit are computed at once, because they read the same blocks of a matrix."""
+        group = self.unit.group
+        if self.split is None or group not in self.nest.outer[:-1]:
+            return False
+        packed = [(m, x) for m in self.nest.members for x in loads(m) if self._column(m, x) is not None]
+        keys = [
+            [self.nest.keys[m.out.uid][c.value] for a in x.args for c in walk(a) if c.op == "index"] for m, x in packed
+        ]
+        return any(group not in found for found in keys)
+
     # ── lanes ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _fits(self, v: Expr, inside: bool = False) -> bool:
+    def _fits(self, v: Expr, inside: bool = False, packs: bool = False) -> bool:
         """Whether all loads and stores follow a variable in steps of one element, or stay. inside: only those of inner
-        loops count"""
+        loops count; packs: matrices that can be packed for the nest count as packed"""
         made = {m.out.uid for m in self.nest.members}
         for m, phase in phases(self.nest, self.unit.replaced):
             if inside and phase < 0:
                 continue
             indices = self._indices(m, 0)
             for e in [m.expr] if inside else expressions(m):
+                if packs:
+                    e = self._without_packed(m, e)
                 value = self.unit.expression(e, indices, lambda t: const(0, t.dtype) if t.uid in made else None)
                 if not loads_lanes(v, value):
                     return False
@@ -73,19 +100,26 @@ class NestWriter:
                     return False
         return True
 
+    def _without_packed(self, m: Dense, e: Expr) -> Expr:
+        return rewrite(e, lambda x: None if self._column(m, x) is None else const(0, x.dtype))
+
+    def _divided(self, axes: Sequence[Axis]) -> tuple[Key | None, int]:
+        """The axis whose vectors are computed several at once, and their number."""
+        order = phases(self.nest, self.unit.replaced)
+        sums = max(Counter(p for m, p in order if isinstance(m, Reduce)).values(), default=0)
+        if not axes or not sums or not self.unit.lanes or axes[-1].extent.op != "const":
+            return None, 1
+        extent = axes[-1].extent.value
+        fitting = [p for p in range(PARTS // max(sums, 1), 1, -1) if extent and extent % (LANES * p) == 0]
+        return (self.nest.outer[-1], fitting[0]) if fitting else (None, 1)
+
     def _enter_lanes(self, stack: ExitStack, last: Axis) -> None:
         """Opens the vector loop."""
         k = self.k
-        order = phases(self.nest, self.unit.replaced)
-        sums = max(Counter(p for m, p in order if isinstance(m, Reduce)).values(), default=0)
-        extent = last.extent.value if last.extent.op == "const" and sums and self.unit.lanes else 0
-        fitting = [p for p in range(PARTS // max(sums, 1), 1, -1) if extent and extent % (LANES * p) == 0]
-        self.parts = fitting[0] if fitting else 1
-        if self.parts == 1:
+        if self.split is None:
             stack.enter_context(over(k, [last], "vector"))
             return
-        self.split = self.nest.outer[-1]
-        self.block = stack.enter_context(k.loop(extent // (LANES * self.parts)))
+        self.block = stack.enter_context(k.loop(last.extent.value // (LANES * self.parts)))
         self.lane = k.new(I32)
         stack.enter_context(over(k, [Axis(self.lane, dim(LANES))], "vector"))
 
@@ -98,9 +132,14 @@ class NestWriter:
             elif key in self.unit.indices:
                 out.append(self.unit.indices[key])
             else:
-                axis = self.outer.get(key) or self.inner[key]
-                place = self.block * (LANES * self.parts) + (self.lane + part * LANES)
-                out.append(axis.at(place) if key == self.split else axis.index)
+                axis, (row, of_row) = self.outer.get(key) or self.inner[key], divmod(part, self.parts)
+                place = self.block * (LANES * self.parts) + (self.lane + of_row * LANES)
+                is_row = self.rows > 1 and key == self.unit.group
+                out.append(
+                    axis.at(place if key == self.split else const(row, I32))
+                    if is_row or key == self.split
+                    else axis.index
+                )
         return out
 
     # ── phases ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -111,7 +150,7 @@ class NestWriter:
             m, phase = todo[0]
             if phase < 0:
                 todo.pop(0)
-                for part in range(self.parts):  # a reduction here has one term
+                for part in range(self.parts * self.rows):  # a reduction here has one term
                     self._set(m, part, self._finished(m, self._value(m, m.expr, part), part))
                 continue
             same = [x for x, p in todo if p == phase]
@@ -125,12 +164,12 @@ class NestWriter:
         for m in members:
             if isinstance(m, Reduce):
                 dtype = accumulator(m.expr.dtype, m.op)
-                totals |= {(m.out.uid, p): k.var(NEUTRAL[m.op](dtype), dtype) for p in range(self.parts)}
+                totals |= {(m.out.uid, p): k.var(NEUTRAL[m.op](dtype), dtype) for p in range(self.parts * self.rows)}
         before = dict(self.registers)
         with over(k, list(self.inner.values()), "vector" if self.along else "serial"):
             shared: dict[object, Expr] = {}
             for m in members:
-                for part in range(self.parts):
+                for part in range(self.parts * self.rows):
                     value = self._once(self._value(m, self._packed(m, part), part), shared)
                     if isinstance(m, Reduce):
                         total = totals[m.out.uid, part].get
@@ -139,7 +178,7 @@ class NestWriter:
                         self._set(m, part, value)
         self.registers = before
         for m in members:
-            for part in range(self.parts if isinstance(m, Reduce) else 0):
+            for part in range(self.parts * self.rows if isinstance(m, Reduce) else 0):
                 total = cast(totals[m.out.uid, part].get, m.expr.dtype)
                 self._set(m, part, self._finished(m, total, part))
 
@@ -157,33 +196,50 @@ class NestWriter:
 
     def _packed(self, m: Dense, part: int) -> Expr:
         """The member's expression with loads of matrices from outside the loop in blocks of this nest's vectors."""
-        keys, split = self.nest.keys[m.out.uid], self.split
-        if split is None:
+        if self.split is None:
             return m.expr
-        width, base = LANES * self.parts, self.outer[split].base
+        width, base = LANES * self.parts, self.outer[self.split].base
         block = self.block if base is None else base / width + self.block  # chunks are multiples of the width
 
         def visit(x: Expr) -> Expr | None:
-            if x.op != "at" or x.value.rank != 2 or x.value.uid in self.unit.inside:
+            column = self._column(m, x)
+            if column is None:
                 return None
-            if any(c.op != "index" for c in x.args):
-                return None
-            row, column = (keys[c.value] for c in x.args)
-            if column != split or row not in self.inner or sh.estimate(sh.size(x.value.shape)) < LARGE:
-                return None
-            return self.unit.pack(x.value, width).at(block, x.args[0], self.lane + part * LANES)
+            row = x.args[2 * x.value.rank - 3 - column]
+            columns = self.outer[self.nest.outer[-1]].extent.value
+            first = first_column(x.args[column])
+            assert first is not None
+            packed = self.unit.pack(x.value, column, width, first, columns)
+            return packed.at(*x.args[:-2], block, row, self.lane + part % self.parts * LANES)
 
         return rewrite(m.expr, visit)
 
+    def _column(self, m: Dense, x: Expr) -> int | None:
+        """The axis of a matrix from outside the loop along which a load follows the last outer axis, if it follows the
+        terms of the nest's sums along the other one; None for other loads. Further axes are before these two."""
+        if x.op != "at" or not isinstance(m, Reduce) or not self.unit.is_matrix(x):
+            return None
+        keys, (*lead, a, b) = self.nest.keys[m.out.uid], x.args
+        places = [{keys[i.value] for i in walk(c) if i.op == "index"} for c in (a, b)]
+        of_lead = {keys[c.value] if c.op == "index" else None for c in lead}
+        last = self.nest.outer[-1]
+        if any(c.op not in ("index", "const") for c in lead) or of_lead & {*self.inner, last}:
+            return None
+        for column, row, axis in ((b, a, x.value.rank - 1), (a, b, x.value.rank - 2)):
+            if row.op == "index" and keys[row.value] in self.inner and places[axis - x.value.rank] == {last}:
+                return axis if first_column(column) is not None else None
+        return None
+
     def _once(self, value: Expr, shared: dict[object, Expr]) -> Expr:
-        """The value with loads that all lanes share in variables, so that they are loaded once for all parts."""
+        """The value with loads that several parts or rows share in variables, so that they are loaded once."""
         if self.split is None:
             return value
         places = self.unit.places
         written = {places[m.out.uid].tensor.uid for m in self.nest.members if m.out.uid in places}
 
         def visit(x: Expr) -> Expr | None:
-            if x.op != "at" or x.dtype is not F32 or depends(x, self.lane) or x.value.uid in written:
+            differs = self.rows == 1 and depends(x, self.lane)  # rows share the loads of lanes
+            if x.op != "at" or x.dtype is not F32 or differs or x.value.uid in written:
                 return None
             if x.key() not in shared:
                 shared[x.key()] = self.k.let(x)
@@ -198,7 +254,7 @@ class NestWriter:
         if m.out.uid in unit.scalars:
             unit.registers[m.out.uid] = made
         if m.out.uid in unit.places and m.out.uid not in self.stored:
-            self.stored |= {m.out.uid} if part == self.parts - 1 else set()
+            self.stored |= {m.out.uid} if part == self.parts * self.rows - 1 else set()
             place = unit.places[m.out.uid]
             self.k.store(place.tensor, place.coords(self._indices(m, part)[: m.out.rank]), made)
 
@@ -222,3 +278,11 @@ class NestWriter:
                     found.set(n.get)
                 n.set(n.get + 1)
             self._set(m, 0, self._finished(m, cast(found.get, I64), 0))
+
+
+def first_column(c: Expr) -> int | None:
+    """The constant that is added to an index; None if the coordinate is no such sum."""
+    form = affine(c)
+    if form is None or not isinstance(form[0], int) or list(form[1].values()) != [1]:
+        return None
+    return form[0]

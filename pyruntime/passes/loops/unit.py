@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, BOOL, F16, I32, I64
-from pyruntime.ir.expr import Expr, cast, const, dim, index, minimum, rem, rewrite
+from pyruntime.ir.expr import Expr, cast, const, dim, index, minimum, rem, rewrite, walk
 from pyruntime.ir.kernel import Builder, Leaf, Loop, Loops, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.passes.loops.axes import Axis, loads_lanes, over, stores_lanes
@@ -16,6 +16,8 @@ from pyruntime.passes.loops.columns import Class, Columns
 from pyruntime.passes.loops.nests import Grouping, Key, Nest, loads, phases
 
 CHUNK = 64  # columns of a unit: states of one row stay in the first-level cache, and there are units for threads
+ROWS = 2  # rows of a unit that share each load of a matrix
+LARGE = 1 << 8  # elements of a matrix that is packed for the loop, or whose loads rows share
 MOST_SCRATCH = 64 << 20  # bytes of all units
 
 
@@ -37,7 +39,7 @@ class Unit:
     k: the builder of the procedure; step: the number of the step; places: of values, by uid
     registers: values that are variables, by uid; scalars: uids of those that are one number for the whole step
     replaced: by uid of a result, the state that it overwrites
-    packed: matrices in blocks of vectors, by uid of the matrix and width of the blocks
+    packed: matrices in blocks of vectors; see `pack`
     """
 
     def __init__(self, loop: Loop, body: Body, lanes: bool) -> None:
@@ -47,24 +49,43 @@ class Unit:
         self.columns = Columns(self.states, body.results, body.members)
         found = self.columns.independent(self._units_of)
         self.lane = found.pop() if found and self._is_lane(found[-1]) else None
-        self.outer = found
+        self.group = next((c for c in found[::-1] if lanes and self._shares_matrix(c)), None)
+        self.outer = [c for c in found if c != self.group]
         self.indices: dict[Key, Expr] = {}  # of the outer columns
         self.places: dict[int, Place] = {}
         self.registers: dict[int, Expr] = {}
         self.scalars: set[int] = set()
         self.replaced: dict[int, Tensor] = {}
         self.scratch: list[Tensor] = []
-        self.packed: dict[tuple[int, int], Map] = {}
+        self.packed: dict[tuple[int, ...], Map] = {}
         self.step = const(0, I32)
         self.low: Expr | None = None  # the first column of the chunk
+        self.low_row, self.row_count = const(0, I32), const(ROWS, I32)
         self.chunks: AnyDim = 1
         self.width: AnyDim = 1 if self.lane is None else self.columns.extents[self.lane]
         if not isinstance(self.width, int) or self.width > CHUNK:
             self.chunks, self.width = sh.ceildiv(self.width, CHUNK), CHUNK
-        self.count = sh.size([self.columns.extents[c] for c in self.outer]) * self.chunks
+        self.groups = 1 if self.group is None else sh.ceildiv(self.columns.extents[self.group], ROWS)
+        self.count = sh.size([self.columns.extents[c] for c in self.outer]) * self.chunks * self.groups
 
     def _is_lane(self, c: Class) -> bool:
         return self.lanes and self.columns.is_last(c)
+
+    def _shares_matrix(self, c: Class) -> bool:
+        """Whether sums for all elements of a column read the same matrix from outside the loop."""
+        return self.columns.extents[c] != 1 and any(
+            isinstance(m, Reduce) and any(self.columns.of(m.out, a) == c for a in range(m.out.rank))
+            and any(self.is_matrix(x) and not self._follows(m, x, c) for x in loads(m))
+            for m in self.body.members
+        )  # fmt: skip
+
+    def is_matrix(self, load: Expr) -> bool:
+        """Whether a load is of a large matrix from outside the loop."""
+        t = load.value
+        return t.rank > 1 and t.uid not in self.inside and sh.estimate(sh.size(t.shape)) >= LARGE
+
+    def _follows(self, m: Dense, load: Expr, c: Class) -> bool:
+        return any(x.op == "index" and self._key(m, x.value) == c for a in load.args for x in walk(a))
 
     def _units_of(self, c: Class) -> float:
         extent = sh.estimate(self.columns.extents[c])
@@ -81,6 +102,12 @@ class Unit:
             whole = extents_of[self.lane]
             if not isinstance(whole, int) or whole % CHUNK:
                 self.lane_count = k.let(minimum(dim(whole) - self.low, const(CHUNK, I32)))
+        if self.group is not None:
+            self.low_row = k.let(rem(rest, dim(self.groups)) * ROWS)
+            rest = k.let(rest / dim(self.groups))
+            rows = extents_of[self.group]
+            if not isinstance(rows, int) or rows % ROWS:
+                self.row_count = k.let(minimum(dim(rows) - self.low_row, const(ROWS, I32)))
         for c in reversed(self.outer[1:]):
             self.indices[c] = k.let(rem(rest, dim(extents_of[c])))
             rest = k.let(rest / dim(extents_of[c]))
@@ -157,22 +184,30 @@ class Unit:
 
     def _scratch(self, t: Tensor) -> Place:
         inner = [a for a in range(t.rank) if self.columns.of(t, a) not in self.outer and t.shape[a] != 1]
-        lane = [a for a in inner if self.lane is not None and self.columns.of(t, a) == self.lane]
-        shape = [self.width if a in lane else t.shape[a] for a in inner]
+        lane, rows = (
+            [a for a in inner if c is not None and self.columns.of(t, a) == c] for c in (self.lane, self.group)
+        )
+        shape = [self.width if a in lane else ROWS if a in rows else t.shape[a] for a in inner]
         own = Leaf("scratch").making((self.count, *shape), t.dtype).out
         self.scratch.append(own)
 
         def coords(c: Sequence[Expr]) -> list[Expr]:
-            return [self.number, *[c[a] - self.low if a in lane and self.low is not None else c[a] for a in inner]]
+            own_coords = {a: c[a] - self.low for a in lane if self.low is not None}
+            own_coords |= {a: c[a] - self.low_row for a in rows}
+            return [self.number, *[own_coords.get(a, c[a]) for a in inner]]
 
         return Place(own, coords)
 
-    def pack(self, matrix: Tensor, width: int) -> Tensor:
-        """A matrix (K, N) as (N / width, K, width), so that a nest reads it from start to end."""
-        key = matrix.uid, width
+    def pack(self, matrix: Tensor, column: int, width: int, first: int, count: int) -> Tensor:
+        """`count` columns of a matrix (…, K, N), or (…, N, K) if N is not the last axis, as (…, count / width, K,
+        width), so that a nest reads them from start to end. column: the axis N; first: of the columns"""
+        key = matrix.uid, column, width, first, count
         if key not in self.packed:
-            view = Map(matrix.at(index(1), index(0) * width + index(2)))
-            shape = (sh.floordiv(matrix.shape[1], width), matrix.shape[0], width)
+            rank = matrix.rank
+            row = 2 * rank - 3 - column
+            at = {column: index(rank - 2) * width + index(rank) + first, row: index(rank - 1)}
+            view = Map(matrix.at(*[at.get(n, index(n)) for n in range(rank)]))
+            shape = (*matrix.shape[:-2], count // width, matrix.shape[row], width)
             self.packed[key] = view.making(shape, matrix.dtype, self.loop.node)
         return self.packed[key].out
 
@@ -183,6 +218,8 @@ class Unit:
 
     def axis(self, key: Key, extent: AnyDim) -> Axis:
         """A new loop."""
+        if self.group is not None and key == self.group:
+            return Axis(self.k.new(I32), self.row_count, self.low_row)
         is_lane = self.lane is not None and key == self.lane
         return Axis(self.k.new(I32), self.lane_count if is_lane else dim(extent), self.low if is_lane else None)
 
