@@ -1,4 +1,5 @@
-"""Reuses the code of kernels that differ only in their tensors: equal layers are lowered and printed once."""
+"""Reuses the code of kernels that differ only in tensors, capacities of inputs, and the node's name: equal layers are
+lowered and printed once."""
 
 from __future__ import annotations
 
@@ -6,16 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pyruntime.codegen.loop_ir import Param, RangeNumber, Site
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir.form import Form
-from pyruntime.ir.kernel import Kernel, Leaf, Tensor
+from pyruntime.ir.kernel import Kernel, Leaf
+from pyruntime.ir.renaming import renamed
+from pyruntime.ir.shape import AnyDim
+from pyruntime.ir.symbol import Symbol
 
 
 class Repeats:
     """The calls that a code writer has written, by the kernels' structural key."""
 
     def __init__(self) -> None:
-        self.written: dict[Any, tuple[list[Tensor], list[Invocation]]] = {}
+        self.written: dict[Any, tuple[Form, list[Invocation]]] = {}
 
     def calls(
         self, kernels: Sequence[Kernel], write: Callable[[], list[Invocation]], chosen: object = ()
@@ -26,16 +31,38 @@ class Repeats:
         key = (form.key(), chosen)
         if key not in self.written:
             calls = write()
-            self.written[key] = form.tensors, [replace(c) for c in calls]  # a copy, because callers change their calls
+            self.written[key] = form, [replace(c) for c in calls]  # a copy, because callers change their calls
             return calls
-        tensors, calls = self.written[key]
-        now = {t.uid: own for t, own in zip(tensors, form.tensors, strict=True)}
-        return [_call(c, kernels[-1].node, now) for c in calls]
+        before, calls = self.written[key]
+        other = _Other(before, form)
+        return [other.call(c, kernels[-1].node) for c in calls]
 
 
-def _call(c: Invocation, node: str, now: dict[int, Tensor]) -> Invocation:
-    """The call with other tensors. Scratch tensors are made anew and added to `now`."""
-    now |= {t.uid: Leaf("scratch").making(t.shape, t.dtype).out for t in c.scratch if t.uid not in now}
-    tensors, scratch = [now[t.uid] for t in c.tensors], [now[t.uid] for t in c.scratch]
-    inplace = [(now[a.uid], now[b.uid]) for a, b in c.inplace]
-    return replace(c, tensors=tensors, node=node, scratch=scratch, inplace=inplace, results=())
+class _Other:
+    """Turns calls of one kernel into those of another. tensors: the new ones, by uid; sites: new names of nodes;
+    symbols: those that change"""
+
+    def __init__(self, before: Form, now: Form) -> None:
+        self.tensors = {t.uid: own for t, own in zip(before.tensors, now.tensors, strict=True)}
+        pairs = [*zip(before.names, now.names, strict=True)]
+        self.sites = {a: b for a, b in pairs if isinstance(b, str)}
+        self.symbols = {a: b for a, b in pairs if isinstance(a, Symbol) and isinstance(b, Symbol) and a != b}
+
+    def call(self, c: Invocation, node: str) -> Invocation:
+        for t in c.scratch:  # each call has its own
+            if t.uid not in self.tensors:
+                self.tensors[t.uid] = Leaf("scratch").making([self.dim(d) for d in t.shape], t.dtype).out
+        own = self.tensors
+        return replace(
+            c, node=node, results=(), tensors=[own[t.uid] for t in c.tensors], scratch=[own[t.uid] for t in c.scratch],
+            inplace=[(own[a.uid], own[b.uid]) for a, b in c.inplace], params=[self.param(p) for p in c.params],
+            work=self.dim(c.work), split=self.dim(c.split), consecutive=self.dim(c.consecutive),
+        )  # fmt: skip
+
+    def param(self, p: Param) -> Param:
+        if isinstance(p, Site):
+            return Site(self.sites.get(p.node, p.node))
+        return RangeNumber(self.dim(p.count)) if isinstance(p, RangeNumber) else self.dim(p)
+
+    def dim(self, x: AnyDim) -> AnyDim:
+        return renamed(x, self.symbols) if self.symbols else x

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyruntime.ops  # noqa: F401  fills the operator table
+from pyruntime.compiler.collection import without_collection
 from pyruntime.compiler.pipeline import Work
 from pyruntime.compiler.settings import Settings
 from pyruntime.emit.emitter import emit
@@ -62,6 +63,7 @@ class Stopwatch:
         self._last = now
 
 
+@without_collection()
 def compile_graph(
     graph: Graph,
     specs: Mapping[str, Spec],

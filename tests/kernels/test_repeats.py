@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from pyruntime.codegen.repeats import Repeats
+from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32
-from pyruntime.ir.expr import checked, const, guard, index
+from pyruntime.ir.expr import cast, checked, const, dim, guard, index
 from pyruntime.ir.form import Form
 from pyruntime.ir.kernel import Call, Leaf, Map, Tensor
+from pyruntime.ir.symbol import ROOM, Symbol
 from pyruntime.providers.wasm import provider
 
 
@@ -33,6 +35,18 @@ def key(kernel):
     return Form([kernel]).key()
 
 
+def room(name):
+    return sh.dim_of(Symbol(ROOM, name, (0,)))
+
+
+def _checks(one, other):
+    return X[checked(index(0), 4, one)] + X[checked(index(0) + 1, 4, other)]
+
+
+def _appended(one, other):
+    return leaf(room(one), 4)[index(0), 1] + leaf(room(other), 4)[index(0), 1]
+
+
 X, Y = leaf(4), leaf(4)
 SHARED = X[index(0)]
 
@@ -46,6 +60,22 @@ def test_a_repeated_layer_is_called_with_its_own_tensors():
     assert [c.params for c in calls[:2]] == [calls[0].params] * 2
     assert len(writer.repeats.written) == 3  # the second equals the first
     assert out == [k.node for k in kernels]
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_names_of_nodes_and_capacities_are_a_calls_own(name):
+    """The second of two equal layers has the parameters of one that is written alone."""
+
+    def layer(name):
+        rows, x = sh.maximum(room(name) * 3, 5), leaf(room(name), 4)
+        return made((rows, 4), x[checked(index(0), room(name) + 1, name), index(1)] + cast(dim(rows // 2), F32), name)
+
+    both, alone = (provider.code_writer(relaxed=False, shared=False) for _ in range(2))
+    kernels = [layer("other"), layer(name)]
+    found = both.segment("run", kernels, set(), str)[1]
+    (expected,) = alone.segment("run", kernels[1:], set(), str)
+    assert len(both.repeats.written) == 1
+    assert (found.params, found.work, found.tensors) == (expected.params, expected.work, expected.tensors)
 
 
 def test_functions_tell_zeros_apart():
@@ -77,7 +107,9 @@ def test_scratch_is_each_calls_own():
         (X[index(0)] * X[index(0)], X[index(0)] * Y[index(0)]),
         (X[index(0)], leaf(5)[index(0)]),
         (guard(index(0) < 2, X[index(0)], 0.0), guard(index(0) < 3, X[index(0)], 0.0)),
-        (X[checked(index(0), 4, "one")], X[checked(index(0), 4, "other")]),
+        (X[checked(index(0), 4, "one")], X[checked(index(0), 3, "one")]),
+        (_checks("one", "one"), _checks("one", "other")),
+        (_appended("one", "one"), _appended("one", "other")),
     ],
 )
 def test_what_differs_has_another_form(one, other):

@@ -15,26 +15,38 @@ from pyruntime.ir.symbol import Symbol
 
 def symbols_in(block: Block) -> set[Symbol]:
     """Symbols in shapes, extents, expressions and attributes of the kernels of a block and its inner blocks."""
-    out: set[Symbol] = set()
+    return _symbols(_dims_in(block))
+
+
+def symbols_of(kernel: Kernel) -> set[Symbol]:
+    """Symbols that one kernel mentions, without its inner blocks."""
+    return _symbols(_dims_of(kernel))
+
+
+def _symbols(dims: set[Dim]) -> set[Symbol]:
+    return set().union(*map(sh.symbols, dims))
+
+
+def _dims_in(block: Block) -> set[Dim]:
+    out: set[Dim] = set()
     for kernel in block.kernels:
-        out |= symbols_of(kernel)
+        out |= _dims_of(kernel)
         for inner in kernel.blocks:
-            out |= symbols_in(inner)
+            out |= _dims_in(inner)
             for t in (*inner.inputs, *inner.outputs):
                 _dims(t.shape, out)
     return out
 
 
-def symbols_of(kernel: Kernel) -> set[Symbol]:
-    """Symbols that one kernel mentions, without its inner blocks."""
-    out: set[Symbol] = set()
+def _dims_of(kernel: Kernel) -> set[Dim]:
+    out: set[Dim] = set()
     for t in (*kernel.inputs, *kernel.outputs):
         _dims(t.shape, out)
     _kernel(kernel, out)
     return out
 
 
-def _kernel(kernel: Kernel, out: set[Symbol]) -> None:
+def _kernel(kernel: Kernel, out: set[Dim]) -> None:
     if isinstance(kernel, Call):
         _dims(kernel.attrs.values(), out)
         for k in kernel.meaning.kernels if isinstance(kernel.meaning, Block) else [kernel.meaning]:
@@ -51,19 +63,18 @@ def _kernel(kernel: Kernel, out: set[Symbol]) -> None:
             _dims(t.shape, out)
 
 
-def _expressions(exprs: Iterable[Expr], out: set[Symbol]) -> None:
-    seen: set[int] = set()
+def _expressions(exprs: Iterable[Expr], out: set[Dim]) -> None:
     for e in exprs:
-        for x in walk(e, seen):
+        for x in walk(e):
             if x.op == "dim":
-                out |= sh.symbols(x.value)
+                out.add(x.value)
             elif x.op == "at":
                 _dims(x.value.shape, out)
 
 
-def _dims(values: Iterable[Any], out: set[Symbol]) -> None:
+def _dims(values: Iterable[Any], out: set[Dim]) -> None:
     for v in values:
         if isinstance(v, Dim):
-            out |= sh.symbols(v)
+            out.add(v)
         elif isinstance(v, tuple):
             _dims(v, out)

@@ -21,7 +21,7 @@ def dequantise_at_reads(block: Block, products: bool = False) -> None:
     """Inline dequantisation of constants where other values select the rows to read, in this block and its inner
     blocks. products: also into sums of products."""
     for kernel in all_kernels(block):
-        if isinstance(kernel, Map):
+        if isinstance(kernel, Map) and any(_enlarges(t) for t in kernel.inputs):
             kernel.expr = rewrite(kernel.expr, _inline_in_gather)
         elif products and isinstance(kernel, Reduce) and kernel.op == "sum" and kernel.expr.op == "mul":
             kernel.expr = rewrite(kernel.expr, _inline_in_product)
@@ -48,7 +48,7 @@ def _is_code(t: Tensor) -> bool:
 
 
 def _inline_in_gather(e: Expr) -> Expr | None:
-    if e.op != "at" or not any(x.op == "at" for c in e.args for x in walk(c)) or not _enlarges(e.value):
+    if e.op != "at" or not _enlarges(e.value) or not any(x.op == "at" for c in e.args for x in walk(c)):
         return None
     return rewrite(substitute(e.value.kernel.expr, e.args), _inline_in_gather)
 

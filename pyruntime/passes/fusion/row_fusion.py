@@ -49,15 +49,16 @@ def fuse_rows(block: Block, outputs: Iterable[Tensor], limits: RowLimits) -> Non
 def _block(block: Block, readers: Counter[int], limits: RowLimits) -> None:
     done: set[int] = set()
     groups: list[_Group] = []  # keeps the kernels alive, so that their ids stay unique
+    order = _Order(block)
     for n, kernel in enumerate(block.kernels):
         for inner in kernel.blocks:
             _block(inner, readers, limits)
         if isinstance(kernel, Reduce) and id(kernel) not in done and _starts(kernel):
-            group = _grow(block.kernels, n, kernel, _Bounds(readers, done, limits))
+            group = _grow(order, n, kernel, _Bounds(readers, done, limits))
             if group is not None:
                 done.update(id(k) for k in group.members)
                 groups.append(group)
-                group.replace(block)
+                order.replace(group)
     block.kernels = [k for k in block.kernels if id(k) not in done or isinstance(k, Loops)]
 
 
@@ -117,11 +118,20 @@ class _Group:
         coords = [c for c, d in zip(at.args, at.value.shape, strict=True) if d != 1]
         return [order.get(c.value) if c.op == "index" else None for c in coords] == expected
 
-    def replace(self, block: Block) -> None:
+
+class _Order:
+    """The kernels of a block; of each the uids of what it reads, and by uid of a result, its place."""
+
+    def __init__(self, block: Block) -> None:
+        self.kernels = block.kernels
+        self.read = [{t.uid for t in k.inputs} for k in block.kernels]
+        self.places = {t.uid: n for n, k in enumerate(block.kernels) for t in k.outputs}
+
+    def replace(self, group: _Group) -> None:
         """Replace the last member by the procedure."""
-        own = {id(k) for k in self.members}
-        place = max([n for n, k in enumerate(block.kernels) if id(k) in own])
-        block.kernels[place] = _Writer(self).loops()
+        place = max([self.places[k.outputs[0].uid] for k in group.members])
+        procedure = self.kernels[place] = _Writer(group).loops()
+        self.read[place] = {t.uid for t in procedure.inputs}
 
 
 class _Bounds(NamedTuple):
@@ -132,18 +142,19 @@ class _Bounds(NamedTuple):
     limits: RowLimits
 
 
-def _grow(kernels: Sequence[Kernel], start: int, first: Reduce, bounds: _Bounds) -> _Group | None:
+def _grow(order: _Order, start: int, first: Reduce, bounds: _Bounds) -> _Group | None:
     """The largest group around this reduction that has one result; None if there is none. It includes maps before the
     reduction that nothing else reads, so that a mask added to attention scores is not written to memory."""
-    read = {t.uid for t in first.inputs}
-    lead = [k for k in kernels[:start] if isinstance(k, Map) and k.out.uid in read and id(k) not in bounds.done]
-    with_lead = _collect(lead, kernels[start:], bounds) if lead else None
-    return with_lead or _collect([], kernels[start:], bounds)
+    places = sorted([order.places.get(uid, start) for uid in order.read[start]])
+    before = [order.kernels[n] for n in places if n < start]
+    lead = [k for k in before if isinstance(k, Map) and id(k) not in bounds.done]
+    with_lead = _collect(lead, order, start, bounds) if lead else None
+    return with_lead or _collect([], order, start, bounds)
 
 
-def _collect(lead: Sequence[Map], kernels: Sequence[Kernel], bounds: _Bounds) -> _Group | None:
-    """The group that starts with those maps of `lead` that may join, and with the first kernel, a reduction."""
-    first = kernels[0]
+def _collect(lead: Sequence[Map], order: _Order, start: int, bounds: _Bounds) -> _Group | None:
+    """The group that starts with those maps of `lead` that may join, and with the reduction at this place."""
+    first = order.kernels[start]
     assert isinstance(first, Reduce)
     group = _Group(tuple(_long(first.out.shape)), tuple(_long(first.extents)))
     for k in lead:
@@ -155,9 +166,10 @@ def _collect(lead: Sequence[Map], kernels: Sequence[Kernel], bounds: _Bounds) ->
         return None
     group.add(first)
     best = 0
-    for kernel in kernels[1:]:
-        if not any(t.uid in group.made for t in kernel.inputs):
+    for n in range(start + 1, len(order.kernels)):
+        if order.read[n].isdisjoint(group.made):
             continue
+        kernel = order.kernels[n]
         if id(kernel) in bounds.done or not group.takes(kernel):
             break
         group.add(kernel)

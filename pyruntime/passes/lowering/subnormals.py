@@ -173,8 +173,8 @@ def _computes(e: Expr) -> bool:
 
 
 def _rewrite(k: Kernel, visit: Callable[[Expr], Expr | None]) -> None:
-    """Rewrite the expressions of a kernel."""
-    if not any(x.op in ("exp", "at") for e in expressions_of(k) for x in walk(e)):
+    """Rewrite the expressions of a kernel that computes exponentials."""
+    if not any(x.op == "exp" for e in expressions_of(k) for x in walk(e)):
         return
     memo: dict[int, Expr] = {}
 
