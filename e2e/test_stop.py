@@ -20,7 +20,12 @@ MODELS = {
     "a product": "g (float[n, n] x) => (float[n, n] y) { a = MatMul (x, x)  b = MatMul (a, x)  y = MatMul (b, x) }",
     "a loop without an end": """g (float[n, n] x) => (float[n, n] y) {
        y = Loop (, true, x) <body = b (int64 i, bool c, float[n, n] v) => (bool d, float[n, n] w) {
-         d = Identity (c)  w = Sin (v) }>
+         d = Identity (c)  z = NonZero (v)  k = Size (z)  f = Cast <to = 1> (k)  w = Div (v, f) }>
+     }""",
+    "a loop that data end": """g (float[n, n] x) => (float[n, n] y, int64[k] z) {
+       most = Constant <value = int64 {2000000000}> ()  half = Constant <value = int64 {1000000000}> ()
+       y, z = Loop (most, true, x) <body = b (int64 i, bool c, float[n, n] v) => (bool d, float[n, n] w, int64 j) {
+         d = Less (i, half)  w = Sin (v)  j = Identity (i) }>
      }""",
     "a loop of many steps": """g (float[n, n] x) => (float[n, n] y) {
        most = Constant <value = int64 {2000000000}> ()
@@ -31,7 +36,10 @@ MODELS = {
        i = CumSum (x, axis)  n = Shape <end = 1> (i)  y, k = TopK <axis = 0> (i, n) }""",
 }
 # n: products of 160 GFLOP
-ENDLESS = {"a product": 3000, "a loop without an end": 64, "a loop of many steps": 64, "a procedure": 4500}
+ENDLESS = {
+    "a product": 3000, "a loop without an end": 64, "a loop that data end": 64, "a loop of many steps": 64,
+    "a procedure": 4500,
+}  # fmt: skip
 TOOLS = """
   const { Tensor, Terminated, InferenceSession } = ort;
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from google.protobuf.message import DecodeError
 
 from fuzz.minimise import pruned
@@ -22,7 +23,10 @@ from fuzz.node import full_name, nodes
 from kit.gpu import GPU_IN_PAGES
 from kit.interpret import run as interpret
 from pyruntime import InferenceSession, RunOptions, SessionOptions
+from pyruntime.codegen.step_ranges import as_work_units
 from pyruntime.errors import NeedsValue, PyRuntimeError
+from pyruntime.passes.loops import whole_loops
+from pyruntime.providers.wasm.threads import cost
 
 MEMORY = 128 << 20  # bytes a session may use
 ENDLESS = 6.0  # seconds of processor time until a model with a loop is stopped: it may ask for 2^63 rounds
@@ -37,6 +41,7 @@ class Twin:
     dims: str = ""  # how inputs' shapes are declared: "" as they are, "symbolic" or "rankless"
     providers: tuple[Any, ...] = ("wasm",)
     page: bool = False  # in Chromium
+    steps: int = 0  # of a range and of a turn of loops, if not 0
 
 
 PLAIN = Twin("session")
@@ -50,6 +55,7 @@ TWINS = [
     Twin("no machine code", {"native_code": False}),
     Twin("AVX2", {"native_code": "avx2"}),
     Twin("loops step by step", {"disabled_passes": ["hoisted_products", "whole_loops"]}),
+    Twin("loops in short turns", steps=3),
     Twin("symbolic shapes", {}, "symbolic"),
     Twin("unknown ranks", {}, "rankless"),
     WEBGPU,
@@ -91,7 +97,9 @@ class TwinSession:
 
     def __init__(self, model: bytes, twin: Twin, options: Mapping[str, Any]) -> None:
         made = SessionOptions(**{"memory_limit": MEMORY, "log_severity_level": 4, **options, **twin.options})
-        self.session = InferenceSession(redeclared(model, twin.dims), made, list(twin.providers))
+        self.steps = twin.steps
+        with short_turns(self.steps):
+            self.session = InferenceSession(redeclared(model, twin.dims), made, list(twin.providers))
         self.loops = has_loop(model)
 
     def run(self, feeds: Any, names: Sequence[str] | None = None) -> Answer:
@@ -99,11 +107,24 @@ class TwinSession:
         if self.loops:
             threading.Thread(target=_stop_endless, args=(stop, over), daemon=True).start()
         try:
-            return list(self.session.run(names, feeds, stop))
+            with short_turns(self.steps):  # a session may compile when it runs
+                return list(self.session.run(names, feeds, stop))
         except Exception as error:
             return failure(error)
         finally:
             over.set()
+
+
+@contextmanager
+def short_turns(steps: int) -> Iterator[None]:
+    """Sessions that are compiled meanwhile run so many steps of loops in a range or turn. 0: as always"""
+    if not steps:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(whole_loops, "turn_length", lambda unit: steps)
+        patch.setattr(cost, "as_work_units", lambda kernel, _: as_work_units(kernel, steps))
+        yield
 
 
 def _stop_endless(options: RunOptions, over: threading.Event) -> None:

@@ -19,6 +19,9 @@ FLOATS = [TensorProto.FLOAT] * 6 + [TensorProto.DOUBLE, TensorProto.FLOAT16]
 INT, BOOL = TensorProto.INT64, TensorProto.BOOL
 AXES = [1, 2, 3, 4, 5, 8, 17, 64, 65]  # lengths of axes: a vector's lanes, a chunk's columns, and one more
 STEPS = [1, 2, 3, 5, 9, 33]  # not 0: a stack of no steps has other dims in each runtime, where the body decides them
+# The limit of a Loop: the length of a scanned input, a tensor that is fed, none (the loop ends by its condition), or a
+# number of steps that no loop reaches
+LIMITS = ["length"] * 3 + ["fed", "none", "far"]
 LARGEST = 1500  # elements of a value
 # Functions whose results stay bounded, as do their derivatives: rounding grows little over the steps.
 UNARY = "Tanh Sigmoid Neg Abs Relu Sin Floor Softsign Erf HardSigmoid".split()
@@ -276,12 +279,15 @@ def joint(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
 
 @dataclass
 class Recurrence:
-    """What a Loop or Scan reads. axes: of the steps in scanned inputs; they are the first in a Loop."""
+    """What a Loop or Scan reads. axes: of the steps in scanned inputs; they are the first in a Loop. limit: how a Loop
+    gets its number of steps; start: whether it has a first condition"""
 
     states: list[Value]
     scanned: list[Value]  # shapes without the axis of the steps
     axes: list[int]
     outside: list[Value]
+    limit: str = ""
+    start: bool = False
 
 
 def case(draw: Draw) -> Case:
@@ -301,6 +307,8 @@ def case(draw: Draw) -> Case:
     stacked = [v for v in outs if v is not None]
     symbolic = draw.chance(0.6)
     runs = [_feeds(draw, found, draw.pick(STEPS)) for _ in range(3 if symbolic else 1)]
+    for feeds in runs if found.start else ():
+        feeds["go"] = np.asarray(bool(stacked) or draw.chance(0.8))
     model = _model(draw, body, found, (going, new, stacked), "T" if symbolic else _steps(runs[0], found))
     what = "Scan" if scan else "Loop"
     return Case("loops", model.SerializeToString(), tuple(runs), note=f"{what} of {len(body.nodes)} nodes")
@@ -323,7 +331,8 @@ def _values(draw: Draw, kind: int, sizes: list[int], scan: bool) -> Recurrence:
     scanned = [Value(f"x{n}", shape(draw.below(3)), draw.pick(kinds)) for n in range(draw.pick([1, 1, 2, 3]))]
     axes = [draw.below(len(v.shape) + 1) if scan and draw.chance(0.3) else 0 for v in scanned]
     outside = [Value(f"w{n}", shape(draw.below(3)), kind) for n in range(draw.below(3))]
-    return Recurrence(states, scanned, axes, outside)
+    limit = "" if scan else draw.pick(LIMITS)
+    return Recurrence(states, scanned, axes, outside, limit, not scan and draw.chance(0.3))
 
 
 def _slice(scanned: Value) -> Value:
@@ -338,10 +347,18 @@ def _start_of_turn(body: Nodes, found: Recurrence) -> list[str]:
         if draw.chance(0.3):  # backwards
             body.nodes.append(helper.make_node("Sub", ["last", "turn"], [index := body.name()]))
         body.nodes.append(helper.make_node("Gather", [x.name, index], [_slice(x).name], axis=0))
-    if draw.chance(0.7):
+    if draw.chance(0.5):
         body.nodes.append(helper.make_node("Identity", ["going"], ["going_on"]))
+    elif draw.chance(0.5) and (x := body.pick(INT)):
+        axes = [] if not x.shape else [body.constant(list(range(len(x.shape))))]
+        largest = body.add("ReduceMax", [x.name, *axes], (), INT, keepdims=0)
+        body.nodes.append(helper.make_node("Less", [largest.name, "limit"], ["going_on"]))
     else:
         body.nodes.append(helper.make_node("Less", ["turn", "limit"], ["going_on"]))
+    if found.limit in ("none", "far"):
+        own = body.nodes[-1].output[0] = body.name()
+        inside = body.add("Less", ["turn", "last"], (), BOOL)
+        body.nodes.append(helper.make_node("And", [own, inside.name], ["going_on"]))
     if draw.chance(0.3):
         body.values.append(Value("turn", (), INT))
     return ["going_on"]
@@ -358,6 +375,8 @@ def _feeds(draw: Draw, found: Recurrence, steps: int) -> dict[str, Any]:
     feeds |= {w.name: array(w, w.shape) for w in found.outside}
     for x, axis in zip(found.scanned, found.axes, strict=True):
         feeds[x.name] = array(x, (*x.shape[:axis], steps, *x.shape[axis:]))
+    if found.limit == "fed":
+        feeds["trip"] = np.asarray(draw.between(min(steps, 2), steps), np.int64)
     return feeds
 
 
@@ -385,7 +404,9 @@ def _model(
         outer.weights.append(tensor(limit, "limit"))
         inputs = [_info("turn", (), INT), _info("going", (), BOOL), *states]
         inner = helper.make_graph(body.nodes, "body", inputs, [_info("going_on", (), BOOL), *outputs], body.weights)
-        node = helper.make_node("Loop", [count.name, "", *fed], [*final, *stacks], body=inner)
+        limits = {"length": count.name, "fed": "trip", "none": "", "far": outer.constant(2**62)}
+        given = [limits[found.limit], "go" if found.start else "", *fed]
+        node = helper.make_node("Loop", given, [*final, *stacks], body=inner)
     else:
         slices = [_info(_slice(x).name, x.shape if ranked else None, x.kind) for x in found.scanned]
         inner = helper.make_graph(body.nodes, "body", [*states, *slices], outputs, body.weights)
@@ -417,7 +438,8 @@ def _inputs(found: Recurrence, steps: int | str) -> list[onnx.ValueInfoProto]:
     values += [_info(w.name, w.shape, w.kind) for w in found.outside]
     for x, axis in zip(found.scanned, found.axes, strict=True):
         values.append(_info(x.name, (*x.shape[:axis], steps, *x.shape[axis:]), x.kind))
-    return values
+    values += [_info("trip", (), INT)] if found.limit == "fed" else []
+    return values + ([_info("go", (), BOOL)] if found.start else [])
 
 
 def _info(name: str, shape: tuple[int | str, ...] | None, kind: int) -> onnx.ValueInfoProto:

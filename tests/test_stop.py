@@ -31,7 +31,15 @@ MODELS = {
     "a loop without an end": (
         """g (float[n, n] x) => (float[n, n] y) {
              y = Loop (, true, x) <body = b (int64 i, bool c, float[n, n] v) => (bool d, float[n, n] w) {
-               d = Identity (c)  w = Sin (v) }>
+               d = Identity (c)  z = NonZero (v)  k = Size (z)  f = Cast <to = 1> (k)  w = Div (v, f) }>
+           }""",
+        np.ones((64, 64), np.float32),
+    ),
+    "a loop that data end": (
+        """g (float[n, n] x) => (float[n, n] y, int64[k] z) {
+             most = Constant <value = int64 {2000000000}> ()  half = Constant <value = int64 {1000000000}> ()
+             y, z = Loop (most, true, x) <body = b (int64 i, bool c, float[n, n] v)
+                 => (bool d, float[n, n] w, int64 j) { d = Less (i, half)  w = Sin (v)  j = Identity (i) }>
            }""",
         np.ones((64, 64), np.float32),
     ),
@@ -120,7 +128,10 @@ def test_the_session_continues() -> None:
 
 CHAIN = "".join(f"t{i + 1} = MatMul (t{i}, x)  " for i in range(400))
 ON_GPU = {
-    "a loop": MODELS["a loop without an end"][0].replace("w = Sin (v)", "w = MatMul (v, v)"),
+    "a loop": MODELS["a loop without an end"][0].replace("w = Div (v, f)", "w = MatMul (v, v)"),
+    "a loop that data end": MODELS["a loop that data end"][0]
+    .replace("j = Identity (i)", "j = Identity (one)")
+    .replace("half = ", "one = Constant <value = int64 {1}> ()  half = "),
     "a loop of many steps": MODELS["a loop of many steps"][0].replace("2000000000", "1000000"),
     "a step": "g (float[n, n] x) => (float[n, n] y) { t0 = Sin (x) " + CHAIN + "y = Cos (t400) }",
 }

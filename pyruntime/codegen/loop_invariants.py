@@ -88,7 +88,7 @@ class _Move:
             extent = s.extent if root else e(s.extent)
             return For(s.var, extent, self.all(s.body, conditional), s.kind)
         if isinstance(s, While):
-            return While(e(s.condition), self.all(s.body, conditional or not root))
+            return While(e(s.condition), self.all(s.body, conditional or not root), s.most)
         return rebuild(s, e, lambda body: self.all(body, conditional or isinstance(s, When)))
 
     def all(self, body: list[Stmt], conditional: bool) -> list[Stmt]:

@@ -39,7 +39,8 @@ def steps_of(kernel: Kernel) -> Steps | None:
     if not isinstance(kernel, Loops) or len(kernel.body) != 1 or not isinstance(kernel.body[0], For):
         return None
     units = kernel.body[0]
-    return next((Steps(units, s) for s in units.body if isinstance(s, For) and s.kind == "steps"), None)
+    loops = [s for s in units.body if isinstance(s, For) and s.kind == "steps" and s.extent.op in ("const", "dim")]
+    return Steps(units, loops[0]) if loops else None
 
 
 def as_work_units(kernel: Loops, length: AnyDim) -> tuple[Loops, AnyDim]:

@@ -309,7 +309,7 @@ class Loop(Kernel):
     """ONNX Loop. Body inputs: iteration number (int64 scalar), condition (bool scalar), carried values; outputs:
     condition, carried values, then values to stack. `trip` (int64 scalar) and `condition` may be None. enters: (body
     input, axis, symbol) for dims of carried inputs that may change, bound on entry. Outputs: carried, then stacked;
-    binds: as for If. limit: the most iterations, if a dim; is_counted: the condition holds in all of these."""
+    binds: as for If. limit: the most iterations, if a dim; is_counted: whether the condition always holds."""
 
     trip: Tensor | None
     condition: Tensor | None
@@ -393,8 +393,11 @@ class For:
 
 @dataclass(eq=False, slots=True)
 class While:
+    """most: iterations at most, if known"""
+
     condition: Expr
     body: list[Stmt]
+    most: AnyDim | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -496,5 +499,5 @@ class Builder:
         yield
         last.orelse = self._stack.pop()
 
-    def while_(self, condition: Expr) -> Any:
-        return self._block(lambda body: While(condition, body))
+    def while_(self, condition: Expr, most: AnyDim | None = None) -> Any:
+        return self._block(lambda body: While(condition, body, most))

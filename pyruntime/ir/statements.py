@@ -10,7 +10,8 @@ from pyruntime.ir.kernel import Accum, For, Kernel, Let, Loops, Map, Reduce, Set
 
 # the fields of a statement besides expressions, inner statements and a store's target
 _OTHERS: dict[type, tuple[str, ...]] = {
-    Let: ("var", "mutable"), Set: ("var",), Accum: ("var", "op"), Store: (), For: ("var", "kind"), While: (), When: (),
+    Let: ("var", "mutable"), Set: ("var",), Accum: ("var", "op"), Store: (), For: ("var", "kind"),
+    While: ("most",), When: (),
 }  # fmt: skip
 
 
@@ -69,7 +70,7 @@ def rebuild(s: Stmt, e: Callable[[Expr], Expr], inner: Callable[[list[Stmt]], li
     if isinstance(s, For):
         return For(s.var, e(s.extent), inner(s.body), s.kind)
     if isinstance(s, While):
-        return While(e(s.condition), inner(s.body))
+        return While(e(s.condition), inner(s.body), s.most)
     return When(e(s.condition), inner(s.then), inner(s.orelse))
 
 

@@ -39,10 +39,10 @@ def in_ranges(kernel: Loops) -> tuple[Loops, AnyDim]:
     if steps is None:
         return kernel, 1
     try:
-        operations = sh.estimate(statements(steps.loop.body))
+        length = sh.maximum(sh.floordiv(RANGE, sh.maximum(statements(steps.loop.body), 1)), 1)
+        return as_work_units(kernel, length)
     except sh.Undecided:
-        operations = RANGE
-    return as_work_units(kernel, max(1, int(RANGE / max(operations, 1))))
+        return as_work_units(kernel, 1)
 
 
 def amount(kernel: Kernel) -> tuple[AnyDim, int]:
@@ -69,7 +69,7 @@ def statements(body: Sequence[Stmt]) -> AnyDim:
             known = s.extent.op in ("dim", "const")
             total = total + statements(s.body) * (s.extent.value if known else UNKNOWN)
         elif isinstance(s, While):
-            total = total + statements(s.body) * UNKNOWN
+            total = total + statements(s.body) * (UNKNOWN if s.most is None else s.most)
         elif isinstance(s, When):
             total = total + statements((*s.then, *s.orelse))
         else:

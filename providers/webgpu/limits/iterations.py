@@ -113,7 +113,9 @@ def _rounds(body: list[Stmt], extents: _Extents, together: bool) -> Count:
             if not found:
                 total += extents.of(s) * (1 + _rounds(s.body, extents, together))
         elif isinstance(s, While):
-            raise _Unbounded
+            if s.most is None:
+                raise _Unbounded
+            total += extents.of_dim(s.most) * (1 + _rounds(s.body, extents, together))
         elif isinstance(s, When):
             sides = [_rounds(side, extents, together) for side in (s.then, s.orelse)]
             total += sh.maximum(*sides) if any(isinstance(side, Dim) for side in sides) else max(sides)

@@ -158,9 +158,12 @@ def iterate(
             g if sh.symbols(g[0]) <= own else (sh.select(sh.compare("lt", 0, times), g[0], 1), *g[1:])
             for g in t.guards[guards:]
         ]
+    inner = set(t.fresh[mark:])
+    if times is None and trip is not None and endless and start is True and not enters and not t.depth:
+        times = t.ints(trip)[0]
     kernel = Loop(trip, None if start is True else cond, tuple(carried), body, enters, (), times)
-    kernel.is_counted = times is not None and endless and start is True
-    return _record(t, kernel, set(t.fresh[mark:]))
+    kernel.is_counted = endless and start is True
+    return _record(t, kernel, inner)
 
 
 def _known(t: Tracer, x: Tensor | None) -> Any:

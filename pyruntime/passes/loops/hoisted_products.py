@@ -25,7 +25,7 @@ def hoist_products(block: Block, routines: Mapping[str, Routine]) -> None:
         for inner in kernel.blocks:
             hoist_products(inner, routines)
         after: list[Kernel] = []
-        if isinstance(kernel, Loop) and kernel.is_counted and not kernel.enters:
+        if isinstance(kernel, Loop) and kernel.is_counted and kernel.limit is not None and not kernel.enters:
             lifting = Lifting(kernel, routines)
             _hoist(lifting)
             after = sink_products(lifting)

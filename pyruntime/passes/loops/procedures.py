@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, index
 from pyruntime.ir.kernel import For, Loops, Map, Stmt, While
-from pyruntime.ir.statements import children, expressions, nodes, rebuild
+from pyruntime.ir.statements import children, nodes, rebuild
 
 TURNS = 16  # iterations of a loop whose number is not a dim, in estimates
 
@@ -22,9 +22,10 @@ def _work(body: Sequence[Stmt]) -> float:
     total = 1.0
     for s in body:
         times = 1
-        if isinstance(s, (For, While)):
-            is_known = isinstance(s, For) and s.extent.op in ("const", "dim")
-            times = sh.estimate(expressions(s)[0].value) if is_known else TURNS
+        if isinstance(s, For):
+            times = sh.estimate(s.extent.value) if s.extent.op in ("const", "dim") else TURNS
+        elif isinstance(s, While):
+            times = TURNS if s.most is None else sh.estimate(s.most)
         total += times * sum(_work(inner) for inner in children(s) if inner)
     return total
 

@@ -36,7 +36,8 @@ class Unit:
     that outlives a step is a column, a unit has a chunk of it, in vectors; without, each column is a unit, as GPUs
     need.
 
-    k: the builder of the procedure; step: the number of the step; places: of values, by uid
+    k: the builder of the procedure; places: of values, by uid
+    step: the number of the step, which wraps if `number64`, the same in 64 bits, is not None; row: of the stacks
     registers: values that are variables, by uid; scalars: uids of those that are one number for the whole step
     replaced: by uid of a result, the state that it overwrites
     packed: matrices in blocks of vectors; see `pack`
@@ -58,7 +59,8 @@ class Unit:
         self.replaced: dict[int, Tensor] = {}
         self.scratch: list[Tensor] = []
         self.packed: dict[tuple[int, ...], Map] = {}
-        self.step = const(0, I32)
+        self.step = self.row = const(0, I32)
+        self.number64: Expr | None = None
         self.low: Expr | None = None  # the first column of the chunk
         self.low_row, self.row_count = const(0, I32), const(ROWS, I32)
         self.chunks: AnyDim = 1
@@ -124,7 +126,7 @@ class Unit:
         self.copied: list[tuple[Tensor, Tensor]] = []  # states whose new values are copied after each step
         for n, result in enumerate(self.body.results):
             if n >= len(self.states):
-                self.places[result.uid] = Place(outputs[n], lambda c: [self.step, *c])
+                self.places[result.uid] = Place(outputs[n], lambda c: [self.row, *c])
             elif self._in_place(self.states[n], result):
                 self.places[result.uid] = self.places[self.states[n].uid]
                 self.replaced[result.uid] = self.states[n]
@@ -235,7 +237,7 @@ class Unit:
             if x.op == "index":
                 return indices[x.value]
             if x.op == "at" and x.value is number:
-                return cast(self.step, I64)
+                return cast(self.step, I64) if self.number64 is None else self.number64
             if x.op == "at" and x.value is going:
                 return const(True, BOOL)  # whenever the body runs
             if x.op == "at" and (found := registers(x.value)) is not None:
@@ -251,11 +253,11 @@ class Unit:
         return rewrite(e, visit)
 
     def _is_step(self, e: Expr) -> bool:
-        return e is self.step or (e.op == "cast" and e.args[0] is self.step)
+        return e is self.step or e is self.number64 or (e.op == "cast" and e.args[0] is self.step)
 
-    def start(self) -> None:
+    def start(self, initials: Sequence[Tensor]) -> None:
         """Write the copy of the initial values of the states."""
-        for state, initial in zip(self.states, self.loop.carried, strict=True):
+        for state, initial in zip(self.states, initials, strict=True):
             self.copy(state, Place(initial, list).at, self.places[state.uid])
 
     def end_step(self) -> None:
