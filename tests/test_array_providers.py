@@ -206,8 +206,8 @@ def test_consecutive_kernels_are_one_part() -> None:
 
 
 def split_kernels() -> SessionOptions:
-    """Without the fusion that makes one kernel of consecutive maps."""
-    return SessionOptions(disabled_passes=["map_fusion", "epilogues", "init_fusion"])
+    """Without the fusion that makes one kernel of consecutive maps, or of the steps of a loop."""
+    return SessionOptions(disabled_passes=["map_fusion", "epilogues", "init_fusion", "whole_loops"])
 
 
 @pytest.mark.parametrize(

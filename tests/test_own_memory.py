@@ -46,8 +46,8 @@ def visitor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def session(data: bytes = MODEL, **options: Any) -> InferenceSession:
-    """Without the fusion that would make one kernel of several nodes."""
-    whole = SessionOptions(disabled_passes=["map_fusion", "epilogues", "init_fusion"])
+    """Without the fusion that would make one kernel of several nodes, or of the steps of a loop."""
+    whole = SessionOptions(disabled_passes=["map_fusion", "epilogues", "init_fusion", "whole_loops"])
     return InferenceSession(data, whole, providers=[("device", options), "wasm"])
 
 

@@ -378,12 +378,10 @@ class Store:
 
 @dataclass(eq=False, slots=True)
 class For:
-    """for var in range(extent).
-
-    kind: "serial"; "parallel": iterations are independent (those of the outermost loop are the work units of threads,
-        inner ones may be divided among a GPU's workgroup); "vector": iterations are independent except for Accum, and
-        may run in SIMD lanes; "steps": the body uses no mutable variable of outer loops (codegen/step_ranges.py)
-    """
+    """for var in range(extent). kind: "serial"; "parallel": iterations are independent (those of the outermost loop are
+    the work units of threads, inner ones may be divided among a GPU's workgroup); "vector": iterations are independent
+    except for Accum, and may run in SIMD lanes; "steps": the body uses no mutable variable of outer loops
+    (codegen/step_ranges.py)"""
 
     var: int
     extent: Expr
@@ -393,11 +391,9 @@ class For:
 
 @dataclass(eq=False, slots=True)
 class While:
-    """most: iterations at most, if known"""
-
     condition: Expr
     body: list[Stmt]
-    most: AnyDim | None = None
+    most: AnyDim | None = None  # iterations at most, if known
 
 
 @dataclass(eq=False, slots=True)
