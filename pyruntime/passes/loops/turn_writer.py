@@ -23,8 +23,8 @@ from pyruntime.passes.loops.loop_writer import MOST_STEPS, LoopWriter
 from pyruntime.passes.loops.nests import Nest
 from pyruntime.passes.loops.unit import Unit
 
-# Iterations of a turn's loops in all units, those of maps as MAP; and in one invocation of a GPU, where each takes up to
-# a microsecond
+# Iterations of a turn's loops in all units, those of maps as MAP; and in one invocation of a GPU, where each takes up
+# to a microsecond
 WORK, MAP, GPU_WORK = 1 << 23, 4, 1 << 15
 BYTES, ROWS = 1 << 16, 16  # of the rows that a turn stacks: so many bytes, or so many steps if these are more
 
