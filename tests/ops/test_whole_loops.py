@@ -30,6 +30,8 @@ BODIES = {
     "a rotation": """k = Slice (h, one, last, one)  j = Slice (h, zero, one, one)  v = Concat <axis = 1> (k, j)
         o = Add (v, u)""",
     "a product of the state": "k = MatMul (h, w)  j = Add (k, u)  v = Tanh (j)  o = Identity (v)",
+    "a product with a transpose": """t = Transpose <perm = [1, 0]> (w)  k = MatMul (h, t)  j = Add (k, u)  v = Tanh (j)
+        o = Neg (v)""",
     "two products": "a = MatMul (h, w)  k = Tanh (a)  j = MatMul (k, w)  v = Add (j, u)  o = Add (v, a)",
     "products that leave the loop": """a = MatMul (u, w)  k = Tanh (a)  j = MatMul (k, w)  g = Mul (h, j)
         v = Add (g, k)  o = Add (v, a)""",
@@ -93,8 +95,8 @@ BODIES = {
     "comparisons": "b1 = Greater (h, u)  v = Where (b1, h, u)  b2 = Not (b1)  f = Cast <to = 1> (b2)  o = Add (f, v)",
 }  # fmt: skip
 ON_GPU = [
-    "columns", "softmax", "a rotation", "two products", "products of the state with itself", "a branch",
-    "the place of the largest", "states change places and values", "a delta rule",
+    "columns", "softmax", "a rotation", "two products", "a product with a transpose", "a branch",
+    "products of the state with itself", "the place of the largest", "states change places and values", "a delta rule",
 ]  # fmt: skip
 
 

@@ -43,7 +43,8 @@ class NestWriter:
             return
         axes = list(self.outer.values())
         split, parts = self._divided(axes)
-        across = bool(axes) and self._fits(axes[-1].var, packs=split is not None)
+        # invocations of a GPU may load anything
+        across = bool(axes) and (not self.unit.lanes or self._fits(axes[-1].var, packs=split is not None))
         if across:
             self.split, self.parts = split, parts
         inner = list(self.inner.values())
