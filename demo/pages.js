@@ -63,6 +63,12 @@ export const PAGES = [
     code: ['lib/learner.js', 'lib/trainer.js', 'teach/drawings.js', 'lib/classifier_page.js', 'teach/teach.js'],
   },
   {
+    path: 'tune/', name: 'Tune', title: 'Tune a chat model', script: 'tune.js', styles: ['../lib/training.css', '../speak/speak.css', 'tune.css'],
+    imports: { 'pyruntime/extras': 'dist/extras.mjs' },
+    about: 'The model of the page Chat learns the manner of a text of yours, with LoRA: before and after side by side.',
+    code: ['tune/student.js', 'lib/trainer.js', 'tune/tune.js', 'tune/programs.js'],
+  },
+  {
     path: 'speak/', name: 'Speak', title: 'Speak like this', script: 'speak.js', styles: ['../lib/training.css', 'speak.css'],
     about: 'A small language model learns a text of yours, character by character, and then writes by itself.',
     code: ['speak/writer.js', 'lib/trainer.js', 'speak/alphabet.js', 'speak/speak.js'],

@@ -48,6 +48,9 @@ ACTIONS: dict[str, tuple[Step, ...]] = {
         Step("summary", ("Enter",), "document.querySelector('details').open"),
         Step("#temperature", ("ArrowRight",), "document.querySelector('#temperature').value === '0.25'"),
     ),
+    "tune/": (  # the same: e2e/test_tune_page.py trains it
+        Step("#temperature", ("ArrowRight",), "document.querySelector('#temperature').value === '0.65'"),
+    ),
     "": (Step("[data-picture='read/page.jpg']", ("Enter",), shows("#lines", "from old Miss Watson")),),
     "playground/": (Step("#examples button:last-child", ("Enter",), shows("#values", "Output [159, 239]")),),
     "model/": (Step("[data-example='../digits/digits.onnx']", ("Enter",), shows("#report", "Conv")),),
@@ -66,6 +69,7 @@ ACTIONS: dict[str, tuple[Step, ...]] = {
 STATES: dict[str, str] = {
     "": "document.querySelector('#credit').textContent",
     "chat/": "document.querySelector('#temperature').value",
+    "tune/": "document.querySelector('#temperature').value",
     "playground/": "document.querySelector('.cm-content').textContent + document.querySelector('#shapes').value",
     "model/": "document.querySelector('#status').textContent.split(':')[0]",
     "benchmark/": "document.querySelector('#rows').textContent",

@@ -42,6 +42,9 @@ export interface TextTokenizer {
 /** A file: its address, or its bytes. */
 export type TextFile = string | URL | Blob | FileSystemFileHandle | ArrayBuffer | Uint8Array;
 
+/** The tokenizer in a GGUF file, of which only the beginning is read, or in a tokenizer.json: to make the feeds of a training, say. Loads the libraries that read it (95 kB). */
+export function readTokenizer(file: TextFile): Promise<TextTokenizer>;
+
 /** Files of a tokenizer and a chat template. */
 export interface TextFiles {
   /** A GGUF file, of which only the beginning is read, or a tokenizer.json; or a tokenizer. */

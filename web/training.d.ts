@@ -53,6 +53,8 @@ export interface TrainingSession {
   apply(options?: StepOptions & { sum?: boolean | undefined }): Promise<StepResult>;
   evaluate(feeds: Feeds, outputs?: string[], options?: StopOptions): Promise<{ readonly loss: number } & Record<string, any>>;
   parameters(): { name: string; shape: number[]; dtype: string }[];
+  /** What a step is fed: inputs of the model, and targets. shape: numbers, names of dims, and null for dims without a name; null if the rank is not known. */
+  inputs(): { name: string; shape: (number | string | null)[] | null; dtype: string | null }[];
   weights(): Promise<Record<string, Tensor>>;
   setWeights(tensors: Readonly<Record<string, Tensor>>): Promise<void>;
   /** The trained weights as one float32 tensor, in the order of `parameters()`; with `trainableOnly` false followed by running statistics. */

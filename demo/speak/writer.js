@@ -12,11 +12,11 @@ export const SHORTEST = 4 * LENGTH; // characters of a text that can be learned
 /** @param {number[][]} rows */
 const int64 = (rows) => new ort.Tensor('int64', BigInt64Array.from(rows.flat(), BigInt), [rows.length, rows[0].length]);
 
-/** Draws a number by these scores; at temperature 0 the likeliest one. @param {ArrayLike<number>} scores @param {number} temperature */
-export function drawn(scores, temperature) {
+/** Draws a number by these scores; at temperature 0 the likeliest one. @param {ArrayLike<number>} scores @param {number} temperature @param {() => number} [random] from 0 to 1 */
+export function drawn(scores, temperature, random = Math.random) {
   const all = Array.from(scores);
   if (temperature === 0) return all.indexOf(Math.max(...all));
-  let rest = Math.random();
+  let rest = random();
   return Math.max(0, softmax(all.map((score) => score / temperature)).findIndex((share) => (rest -= share) < 0));
 }
 

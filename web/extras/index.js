@@ -2,4 +2,5 @@
 
 export { Batcher } from './batcher.js';
 export { TextGenerator } from './text_generator.js';
+export { readTokenizer } from './text_prompts.js';
 export { exportMeasures } from './measures.js';

@@ -1,5 +1,6 @@
 // Prompts and texts as tokens: the tokenizer and the chat template of a generator.
 
+import { InvalidInput as Own } from '../common/errors.js';
 import { Text } from '../runtime/writing.js';
 import { optionsFor, partsOf } from './parts.js';
 
@@ -87,6 +88,7 @@ export const isList = (prompt) => typeof prompt !== 'string' && prompt?.length >
 /** @param {unknown} prompt @returns {prompt is readonly Message[]} */
 export const isMessages = (prompt) => Array.isArray(prompt) && prompt[0]?.role !== undefined;
 
+const TOKENIZER_HINT = 'a tokenizer.json or a GGUF file is expected';
 const TEMPLATE_HINT = 'give chatTemplate: a Jinja text; TextGenerator.create also takes a chat_template.jinja or a tokenizer_config.json';
 
 /** Whether it is a file, and neither a tokenizer nor a Jinja text. @param {Tokenizer | FileSource | null | undefined} given @returns {given is FileSource} */
@@ -110,10 +112,17 @@ export async function readFiles(session, tokenizer, chatTemplate) {
   const [found, template] = await reading.catch((cause) => {
     throw new InvalidInput(`the tokenizer or the chat template cannot be read: ${messageOf(cause)}`, { cause });
   });
-  if (found && !found.tokenizer) throw new InvalidInput(`there is no tokenizer in ${tokenizer}`, { hint: 'a tokenizer.json or a GGUF file is expected' });
+  if (found && !found.tokenizer) throw new InvalidInput(`there is no tokenizer in ${tokenizer}`, { hint: TOKENIZER_HINT });
   if (template && !Object.keys(template.templates.texts).length) throw new InvalidInput(`there is no chat template in ${chatTemplate}`, { hint: TEMPLATE_HINT });
   const own = /** @type {string | undefined} */ (chatTemplate); // a file was read
   return { tokenizer: found?.tokenizer ?? /** @type {Tokenizer} */ (tokenizer), chatTemplate: template?.templates ?? own ?? found?.templates };
+}
+
+/** The tokenizer in a file. @param {FileSource} file @returns {Promise<Tokenizer>} */
+export async function readTokenizer(file) {
+  const { tokenizer } = await (await chatFiles()).readChatFile(file);
+  if (!tokenizer) throw new Own(`there is no tokenizer in ${file}`, { hint: TOKENIZER_HINT });
+  return tokenizer;
 }
 
 /** @param {unknown} error */

@@ -52,6 +52,15 @@ class Parameter:
     dtype: str
 
 
+@dataclass(frozen=True, slots=True)
+class Input:
+    """shape: numbers, names of dims, and None for dims without a name; None if the rank is not known"""
+
+    name: str
+    shape: tuple[int | str | None, ...] | None
+    dtype: str
+
+
 class StepSession(Protocol):
     """An inference session for the graph of the steps."""
 
@@ -219,6 +228,11 @@ class TrainingCore:
     def parameters(self) -> list[Parameter]:
         """Name, shape and type of the weights that are trained."""
         return [Parameter(w.name, tuple(w.shape), w.dtype) for w in self._trained.listed(True)]
+
+    def inputs(self) -> list[Input]:
+        """Name, shape and type of what a step is fed: inputs of the model, and targets."""
+        types = {v.name: v.type for v in self._training.graph.inputs if v.name not in (NUMBERS, APPLY)}
+        return [Input(n, t.shape, str(t.dtype)) for n, t in types.items() if isinstance(t, TensorType)]
 
     def weights(self) -> dict[str, Any]:
         """Copies of the weights that are trained, and of running statistics, by name."""

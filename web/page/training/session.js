@@ -47,6 +47,12 @@ export class TrainingSession extends SessionWeights {
     return session;
   }
 
+  /** Name, shape and type of what a step is fed. */
+  inputs() {
+    const found = this.handler.inputs.filter(({ name }) => name !== NUMBERS && name !== APPLY);
+    return found.map(({ name, shape, dtype }) => ({ name, shape: shape && [...shape], dtype }));
+  }
+
   /** @param {Feeds} feeds @param {StepOptions} [options] @returns {Promise<StepResult>} */
   async step(feeds, options) {
     const { rate, signal } = optionsOf(options, DEFAULTS, 'step');
