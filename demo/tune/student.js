@@ -17,7 +17,7 @@ const places = (count, first) => Array.from({ length: count }, (_, n) => first +
 export class Student {
   /** @param {string} model address of a GGUF file @param {(progress: ort.Progress) => void} onProgress */
   static async open(model, onProgress) {
-    const options = { loss: { crossEntropy: 'logits' }, optimizer: { adamW: { rate: 0.001, decay: 0 } }, schedule: { constant: { warmup: 5 } }, clip: 1, lora: LORA, cache: true, onProgress };
+    const options = { loss: { crossEntropy: 'logits' }, optimizer: { adamW: { rate: 0.0005, decay: 0 } }, schedule: { constant: { warmup: 5 } }, clip: 1, lora: LORA, cache: true, onProgress };
     const [session, tokenizer] = await Promise.all([ort.TrainingSession.create(model, options), readTokenizer(model)]);
     return new Student(session, tokenizer, await session.state());
   }

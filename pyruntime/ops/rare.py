@@ -4,7 +4,7 @@ Written by scripts/rare_operators.py: a module of pyruntime/ops that `pyruntime.
 
 _NAMES = {  # by module and domain
     "ops.gguf": {
-        "pyruntime.gguf": "Unpack",
+        "pyruntime.gguf": "PairsApart Unpack",
     },
     "ops.microsoft.aliases": {
         "com.microsoft": (
