@@ -48,7 +48,7 @@ def test_a_text_goes_on_in_another_generator(settings: dict[str, Any], tmp_path:
             list(again.resume(20))
         assert other.last.tokens[:26] == writer.last.tokens
         assert other.last.tokens[:30] == whole.tokens and len(other.last.tokens) == 50
-        chat = [*other._encoded("The executor"), *other.last.tokens, 5]
+        chat = [*other._prompts.encoded("The executor"), *other.last.tokens, 5]
         assert other.generate(chat, max_tokens=2).reused > 50
         writer.restore(source)
 
