@@ -149,6 +149,41 @@ def test_positions_that_nobody_reads_are_not_computed(name: str) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+MASKED = [(0.0, 0, 1.0, 0.9), (1.0, 0, 1.0, 0.4), (0.8, 5, 0.9, 0.5), (1.0, 40, 1.0, 1.0), (1e-9, 3, 1.0, 0.999)]
+
+
+@pytest.mark.parametrize("provider", ["wasm", "webgpu"])
+def test_masks(provider: str) -> None:
+    """forbid tokens in the rows that have one, alone or with penalties."""
+    vocabulary, rng = 70, np.random.default_rng(4)
+    options = SessionOptions(sample_from="logits", sample_positions=2, sample_masks=True)
+    session = InferenceSession(passed("n, s, 70"), options, [provider])
+    assert [(a.name, a.type, a.shape) for a in session.get_inputs()[-2:]] == [
+        ("masked", "tensor(int64)", ["masked"]), ("masks", "tensor(int32)", ["masked", 3]),
+    ]  # fmt: skip
+    x = 3 * rng.standard_normal((2, 3, vocabulary)).astype("f4")
+    for rows in ([], [3], [0, 1, 2], [2, 0, 3, 1]):
+        allowed = rng.random((len(rows), vocabulary)) < 0.2
+        allowed[:1] = np.arange(vocabulary) == 63  # a word whose sign bit alone is set
+        bits = np.pad(allowed, ((0, 0), (0, 26)))
+        masks = np.packbits(bits, axis=1, bitorder="little").view("<i4").reshape(len(rows), 3)
+        logits = x[:, -2:].reshape(4, vocabulary).copy()
+        repeated = np.array([[1, token] for token in logits[1].argsort()[-9:]])
+        logits[1, repeated[:, 1]] *= np.where(logits[1, repeated[:, 1]] > 0, 1 / 1.5, 1.5).astype("f4")
+        for row, one in zip(rows, allowed, strict=True):
+            logits[row, ~one] = -np.inf
+        for *settings, random in MASKED:
+            given = {
+                "x": x, **how(*settings, np.full((2, 2), random)), "repetition_penalty": np.array(1.5, "f4"),
+                "repeated": repeated, "masked": np.array(rows, "i8"), "masks": masks,
+            }  # fmt: skip
+            (found,) = session.run(None, given)
+            for row, one in zip(rows, allowed, strict=True):
+                assert one[found.flat[row]]
+            if random < 1:
+                assert found.ravel().tolist() == [chosen(row, *settings, random) for row in logits]
+
+
 def test_an_exported_program() -> None:
     session = sampling(passed("n, s, v"))
     x = np.random.default_rng(0).standard_normal((1, 2, 60)).astype("f4")
@@ -173,5 +208,7 @@ def test_what_is_refused() -> None:
     program = InferenceSession(passed("n, v")).export(weights=True)
     with pytest.raises(InvalidInput, match="None for a compiled Program"):
         sampling(program)
+    with pytest.raises(InvalidInput, match="sample_masks needs sample_positions"):
+        InferenceSession(passed("n, s, v"), SessionOptions(sample_from="logits", sample_masks=True))
     with pytest.raises(InvalidInput, match="sample_from cannot be 3"):
         InferenceSession(passed("n, v"), SessionOptions(sample_from=3))  # type: ignore[arg-type]

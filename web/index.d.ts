@@ -237,6 +237,8 @@ declare module 'onnxruntime-common' {
        * already.
        */
       samplePositions?: number | undefined;
+      /** With `sample_positions`: inputs that say which tokens a position may have (decoders). */
+      sampleMasks?: boolean | undefined;
       /** The schedules that `tune` measured for this model on this machine. */
       choices?: Tuned['choices'] | undefined;
       /** Bytes of code that one compilation may write. Beyond it `LimitExceeded` names the node or the pass. */

@@ -33,7 +33,7 @@ class Settings:
         sized = graph.with_dims(options.free_dimension_overrides)
         if options.sample_from:
             sized = with_fixed_dims(sized)
-        found = with_sampling(sized, options.sample_from, options.sample_positions)
+        found = with_sampling(sized, options.sample_from, options.sample_positions, options.sample_masks)
         return self.pipeline.graph(found if options.outputs is None else with_outputs(found, options.outputs))
 
     def budget(self) -> Budget:

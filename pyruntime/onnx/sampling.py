@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
 from pyruntime.errors import InvalidInput
-from pyruntime.ir.dtype import F32, I64
+from pyruntime.ir.dtype import F32, I32, I64, U32
 from pyruntime.onnx.graph import Graph, Node, TensorType, Value, uses
 
 _OPSET = 20
@@ -26,7 +27,8 @@ _STEPS: _Steps = (
     # the first of them whose probabilities sum to top_p
     ("before", "CumSum", "share one", {"exclusive": 1}), ("most", "Max", "top_p tiny", {}),
     ("inside", "Less", "before most", {}), ("kept", "Where", "inside share cold", {}),
-    ("number", "Cast", "inside", {"to": I64.code}), ("numbers", "ReduceSum", "number axis", {"keepdims": 1}),
+    ("drawable", "Greater", "kept cold", {}),
+    ("number", "Cast", "drawable", {"to": I64.code}), ("numbers", "ReduceSum", "number axis", {"keepdims": 1}),
     # one of them, by a random number from 0 to 1
     ("sums", "CumSum", "kept one", {}), ("total", "ReduceSum", "kept axis", {"keepdims": 1}),
     ("drawn", "Mul", "total column", {}),
@@ -46,13 +48,31 @@ _SEVERAL: tuple[_Steps, _Steps] = (
         ("plain", "Cast", "row", {"to": F32.code}), ("picked", "GatherND", "plain repeated", {}),
         ("less", "Div", "picked repetition_penalty", {}), ("more", "Mul", "picked repetition_penalty", {}),
         ("likely", "Greater", "picked cold", {}), ("penalised", "Where", "likely less more", {}),
-        ("scores", "ScatterND", "plain repeated penalised", {}),
+        ("free", "ScatterND", "plain repeated penalised", {}),
     ),
     (("shape", "Shape", "random", {}), ("token", "Reshape", "found shape", {})),
 )  # fmt: skip
 
+# Tokens that a mask forbids in a row: those whose bit t % 32 of word t // 32 is not set.
+_FREE: _Steps = (("scores", "Identity", "free", {}),)
+_MASKED: _Steps = (
+    ("never", "Constant", "", {"value_float": -math.inf}), ("third", "Constant", "", {"value_ints": (2,)}),
+    ("numbered", "Constant", "", {"value_ints": (*range(32),)}), ("shift", "Cast", "numbered", {"to": U32.code}),
+    ("unsigned", "Cast", "masks", {"to": U32.code}), ("word", "Unsqueeze", "unsigned third", {}),
+    ("shifted", "BitShift", "word shift", {"direction": "RIGHT"}),
+    ("two", "Cast", "third", {"to": U32.code}), ("bits", "Mod", "shifted two", {}),
+    ("none", "Cast", "zero", {"to": U32.code}), ("unset", "Equal", "bits none", {}),
+    ("many", "Shape", "masks", {"end": 1}), ("words", "Shape", "masks", {"start": 1}),
+    ("span", "Constant", "", {"value_ints": (32,)}), ("length", "Mul", "words span", {}),
+    ("wide", "Concat", "many length", {"axis": 0}), ("padded", "Reshape", "unset wide", {}),
+    ("start", "Constant", "", {"value_ints": (0,)}), ("width", "Shape", "free", {"start": 1}),
+    ("forbidden", "Slice", "padded start width axis", {}), ("own", "Gather", "free masked", {"axis": 0}),
+    ("possible", "Where", "forbidden never own", {}),
+    ("targets", "Unsqueeze", "masked axis", {}), ("scores", "ScatterND", "free targets possible", {}),
+)  # fmt: skip
 
-def with_sampling(graph: Graph, logits: str | None, positions: int = 0) -> Graph:
+
+def with_sampling(graph: Graph, logits: str | None, positions: int = 0, masks: bool = False) -> Graph:
     """The graph with the output `token` in place of the output `logits`, and new inputs; the graph itself if logits is
     None.
 
@@ -61,16 +81,23 @@ def with_sampling(graph: Graph, logits: str | None, positions: int = 0) -> Graph
     new inputs: `temperature` (0: greedy), `top_k` (0: off), `top_p`, and `random` (N; with positions (N, min(S, P));
         each from 0 to 1). With positions also `repetition_penalty` and `repeated` (R, 2): pairs of a row
         n · min(S, P) + p and a token, whose score is divided by the penalty if it is positive, else multiplied
+    masks: with positions, also the inputs `masked` (M), such rows, and `masks` (M, ceil(V / 32)): a row may have token
+        t if bit t % 32 of word t // 32 is 1
     Errors: InvalidInput if the output does not exist or has another shape or type, or if the model uses these names."""
     if logits is None:
         return graph
     dims = _dims(graph, logits)
     if positions and len(dims) == 2:
         raise InvalidInput(f'output "{logits}" has no positions to sample', hint="sample_positions is for (N, S, V)")
+    if masks and not positions:
+        raise InvalidInput("sample_masks needs sample_positions", hint="sample_positions=1 samples the last position")
     count = (*dims[:1], f"positions:{positions}") if positions else dims[:1]
     inputs = [("temperature", F32, ()), ("top_k", I64, ()), ("top_p", F32, ()), ("random", F32, count)]
     if positions:
         inputs += [("repetition_penalty", F32, ()), ("repeated", I64, ("repeated", 2))]
+    if masks:
+        words = -(-dims[-1] // 32) if isinstance(dims[-1], int) else "words"
+        inputs += [("masked", I64, ("masked",)), ("masks", I32, ("masked", words))]
     own = {name: name for name, *_ in inputs} | {"token": "token"}
     taken = own.keys() & _names(graph)
     if taken:
@@ -80,6 +107,8 @@ def with_sampling(graph: Graph, logits: str | None, positions: int = 0) -> Graph
         return tuple(own.get(name, f"{logits}/sampling/{name}") for name in names.split())
 
     before, after = _SEVERAL if positions else _ONE
+    if positions:
+        before = (*before, *(_MASKED if masks else _FREE))
     steps = [
         Node(op, "", _OPSET, named(out)[0], named(of), named(out), attrs)
         for out, op, of, attrs in (*_STEPS[:6], *before, *_STEPS[6:], *after)
