@@ -199,7 +199,7 @@ class SessionOptions:
     0: one token of the last position, without a penalty ([decoders](api/decoders.md))."""
 
     sample_masks: bool = option(False, FLAG, PROGRAM, refused_for_programs=(NATIVE, PAGE), refused_for_training=True)
-    """With `sample_positions`: inputs that say which tokens a position may have ([decoders](api/decoders.md))."""
+    """With `sample_positions`: two more inputs say which tokens a position may have ([decoders](api/decoders.md))."""
 
     choices: Mapping[str, Mapping[str, int | str]] | None = option(
         None, CHOICES, PROGRAM, refused_for_programs=(NATIVE,)

@@ -237,7 +237,7 @@ declare module 'onnxruntime-common' {
        * already.
        */
       samplePositions?: number | undefined;
-      /** With `sample_positions`: inputs that say which tokens a position may have (decoders). */
+      /** With `sample_positions`: two more inputs say which tokens a position may have (decoders). */
       sampleMasks?: boolean | undefined;
       /** The schedules that `tune` measured for this model on this machine. */
       choices?: Tuned['choices'] | undefined;
