@@ -17,6 +17,7 @@ from pyruntime.api.decoder import Arrays, Decoder, Encoder
 from pyruntime.api.options import SessionOptions
 from pyruntime.api.session import InferenceSession
 from pyruntime.api.text_file import read, write
+from pyruntime.api.text_format import Formats
 from pyruntime.api.text_prompts import Prompts
 from pyruntime.api.text_settings import Generated, Settings, check_number, generated, sampling
 from pyruntime.arguments import checks_arguments
@@ -76,7 +77,7 @@ class TextGenerator:
             own = SessionOptions() if options is None else copy.copy(options)
             own.adapters = files
             if not is_program(source):  # which samples what it was exported for
-                own.sample_from, own.sample_positions = logits, positions
+                own.sample_from, own.sample_positions, own.sample_masks = logits, positions, True
             return InferenceSession(source, own, providers)
 
         session = opened(model, self.draft_tokens + 1, {} if options is None else options.adapters)
@@ -84,6 +85,7 @@ class TextGenerator:
         given = {**dict.fromkeys(() if self._encoder is None else self._encoder.given), **(inputs or {})}
         self._model = Decoder(session, given, adapters or {}, caches or {})
         self._draft = None if draft is None else Decoder(opened(draft, 1, {}), given)
+        self._formats = Formats(self.tokenizer, self.stop_tokens, self._model.layout.words)
         if self.draft_tokens:
             self._check_draft()
 
@@ -115,6 +117,8 @@ class TextGenerator:
         repetition_penalty: divides positive scores, and multiplies others, of tokens that are there already
         seed: of the random numbers; the same text in every language. By default another each time
         stop: texts before which the result ends
+        format: {"schema": of JSON}, {"regex": …} or {"grammar": in Lark's notation} to which the text is bound; it is
+            complete if its reason is "format"
         inputs: arrays for the encoder's inputs, or in place of some of the generator's `inputs`; without it the last
             ones hold, and their caches are used again
         """
@@ -140,16 +144,18 @@ class TextGenerator:
         were left. Errors: InvalidInput if there is no such text."""
         check_number("max_tokens", 0 if max_tokens is None else max_tokens, True)
         text, before = self._single()
-        again = self._prompts.text(text.stops(), text.prompt)
+        again = self._prompts.text(text.stops(), text.prompt, before.form())
         again.grow(text.tokens)
         most = before.most if max_tokens is None else len(again.tokens) + max_tokens
-        return self._pieces(Settings([again], before.how, before.numbers, most))
+        return self._pieces(Settings([again], before.how, before.numbers, most, before.form))
 
     def save(self) -> bytes:
         """The newest text, its settings and caches, for `restore` in this or another process, also in a page.
 
         Errors: InvalidInput if there is no single text."""
         text, settings = self._single()
+        if text.form is not None:
+            raise InvalidInput("a text with a format cannot be saved", hint="save a text without format")
         with self._running():
             decoders = [decoder.save() for decoder in self._decoders()]
         seed, found = settings.numbers.seed, [saved for saved, _ in decoders]
@@ -212,18 +218,20 @@ class TextGenerator:
             raise InvalidInput(BUSY, hint=BUSY_HINT)
         settings = {name: value for name, value in settings.items() if value is not None}
         most, stop = settings.pop("max_tokens", 256), settings.pop("stop", ())
-        inputs = settings.pop("inputs", None)
+        inputs, form = settings.pop("inputs", None), settings.pop("format", None)
         seed, how = settings.pop("seed", None), sampling(settings)
         if seed is not None and not isinstance(seed, Integral):
             raise InvalidInput(f"seed is {seed!r}", hint="an integer is expected")
         numbers = Numbers(secrets.randbits(31) if seed is None else int(seed))
         check_number("max_tokens", most, True)
+        begin = (lambda: None) if form is None else self._formats.read(form)
         begun = [self._prompts.encoded(prompt) for prompt in prompts]
         if inputs is not None:
             self._give(inputs)
         elif missing := self._model.missing():
             raise InvalidInput(f"the model needs {', '.join(missing)}", hint="inputs={name: array} of a text gives it")
-        return Settings([self._prompts.text(stop, tokens) for tokens in begun], how, numbers, int(most))
+        texts = [self._prompts.text(stop, tokens, begin()) for tokens in begun]
+        return Settings(texts, how, numbers, int(most), begin)
 
     def _give(self, inputs: Arrays) -> None:
         with self._running():

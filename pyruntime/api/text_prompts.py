@@ -11,7 +11,7 @@ from typing import Any
 from pyruntime.api.chat_template import Messages, find_template, is_messages
 from pyruntime.errors import InvalidInput, NotSupported, file_bytes
 from pyruntime.native.tools.gguf_text import gguf_tokenizer, is_gguf_file
-from pyruntime.runtime.writing import Text
+from pyruntime.runtime.writing import Format, Text
 
 
 class Prompts:
@@ -30,14 +30,14 @@ class Prompts:
         text = self._template.render(messages, tools, **variables)
         return self.encoded(text, add_special_tokens=False) if tokenize else text
 
-    def text(self, stop: str | Sequence[str], prompt: list[int]) -> Text:
+    def text(self, stop: str | Sequence[str], prompt: list[int], form: Format | None = None) -> Text:
         """A text that follows the prompt, up to one of these stops."""
         stops = [stop] if isinstance(stop, str) else stop or ()
         if not isinstance(stops, Iterable) or not all(isinstance(one, str) for one in stops):
             raise InvalidInput(f"stop is {stop!r}", hint="a text or a list of texts is expected")
         if stops and self.tokenizer is None:
             raise InvalidInput("stop needs a tokenizer", hint="stop_tokens end a text without one")
-        return Text(prompt, self._decoded, [*stops], self.stop_tokens, time.perf_counter)
+        return Text(prompt, self._decoded, [*stops], self.stop_tokens, time.perf_counter, form)
 
     def encoded(self, prompt: Any, **how: bool) -> list[int]:
         """how: of the tokenizer"""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any
 
 from pyruntime.errors import InvalidInput
-from pyruntime.runtime.writing import Numbers, Sampling, Text, refused_number
+from pyruntime.runtime.writing import Format, Numbers, Sampling, Text, refused_number
 
 
 @dataclass(slots=True)
@@ -16,7 +17,8 @@ class Generated:
     """What was written.
 
     text: without the prompt; "" without a tokenizer
-    reason: why it ended: "length" (max_tokens), "token" (one of stop_tokens) or "text" (one of stop)
+    reason: why it ended: "length" (max_tokens), "token" (one of stop_tokens), "text" (one of stop) or "format" (the
+        text has the format; with another reason it may be unfinished)
     reused: tokens of the prompt that were in the cache
     first, seconds: until the first token, and in all
     drafted, accepted: tokens of the draft model, and those that the model agreed with
@@ -34,12 +36,13 @@ class Generated:
 
 @dataclass(slots=True)
 class Settings:
-    """Texts that one call writes. most: tokens of each"""
+    """Texts that one call writes. most: tokens of each; form: begins what they may be"""
 
     texts: list[Text]
     how: Sampling
     numbers: Numbers
     most: int
+    form: Callable[[], Format | None] = lambda: None
 
 
 def generated(text: Text) -> Generated:
@@ -52,7 +55,7 @@ def sampling(settings: dict[str, Any]) -> Sampling:
     known = [field.name for field in fields(Sampling)]
     for name, value in settings.items():
         if name not in known:
-            there = ", ".join(["max_tokens", "stop", "seed", "inputs", *known])
+            there = ", ".join(["max_tokens", "stop", "seed", "inputs", "format", *known])
             raise InvalidInput(f'the setting "{name}" does not exist', hint=f"there are {there}")
         check_number(name, value, name == "top_k")
     found = Sampling(**settings)

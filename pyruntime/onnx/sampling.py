@@ -82,7 +82,7 @@ def with_sampling(graph: Graph, logits: str | None, positions: int = 0, masks: b
         each from 0 to 1). With positions also `repetition_penalty` and `repeated` (R, 2): pairs of a row
         n · min(S, P) + p and a token, whose score is divided by the penalty if it is positive, else multiplied
     masks: with positions, also the inputs `masked` (M), such rows, and `masks` (M, ceil(V / 32)): a row may have token
-        t if bit t % 32 of word t // 32 is 1
+        t if bit t % 32 of word t // 32 is 1. None if the model does not declare V
     Errors: InvalidInput if the output does not exist or has another shape or type, or if the model uses these names."""
     if logits is None:
         return graph
@@ -95,9 +95,8 @@ def with_sampling(graph: Graph, logits: str | None, positions: int = 0, masks: b
     inputs = [("temperature", F32, ()), ("top_k", I64, ()), ("top_p", F32, ()), ("random", F32, count)]
     if positions:
         inputs += [("repetition_penalty", F32, ()), ("repeated", I64, ("repeated", 2))]
-    if masks:
-        words = -(-dims[-1] // 32) if isinstance(dims[-1], int) else "words"
-        inputs += [("masked", I64, ("masked",)), ("masks", I32, ("masked", words))]
+    if masks and isinstance(dims[-1], int):
+        inputs += [("masked", I64, ("masked",)), ("masks", I32, ("masked", -(-dims[-1] // 32)))]
     own = {name: name for name, *_ in inputs} | {"token": "token"}
     taken = own.keys() & _names(graph)
     if taken:
@@ -108,7 +107,7 @@ def with_sampling(graph: Graph, logits: str | None, positions: int = 0, masks: b
 
     before, after = _SEVERAL if positions else _ONE
     if positions:
-        before = (*before, *(_MASKED if masks else _FREE))
+        before = (*before, *(_MASKED if masks and isinstance(dims[-1], int) else _FREE))
     steps = [
         Node(op, "", _OPSET, named(out)[0], named(of), named(out), attrs)
         for out, op, of, attrs in (*_STEPS[:6], *before, *_STEPS[6:], *after)

@@ -10,7 +10,7 @@ from pyruntime.runtime.batching import Declared
 from pyruntime.runtime.decoder_caches import CachePairs, are_alike
 
 IDS = ["input_ids", "decoder_input_ids", "ids", "tokens"]
-SAMPLING = ["temperature", "top_k", "top_p", "random", "repetition_penalty", "repeated"]
+SAMPLING = ["temperature", "top_k", "top_p", "random", "repetition_penalty", "repeated", "masked", "masks"]
 # The inputs that generation makes, and what they hold
 HOLDS = {
     "attention_mask": "mask",
@@ -61,6 +61,7 @@ class DecoderLayout:
     has_states: whether a cache is a state, which cannot lose its last tokens
     pads: whether prompts of different lengths run together
     positions: of which the session samples tokens
+    words: of a mask of tokens that may follow, 0 if the session samples without masks
     unknown: inputs that the caller must give; refused: why the model cannot generate, or ""
     """
 
@@ -78,6 +79,7 @@ class DecoderLayout:
         free = [x for x in free if x.name != self.ids]
         self.fed = [x for x in [text_input(x) for x in free if x.name not in given] if x.holds != ""]
         self.positions = sampled_positions(inputs)
+        self.words = mask_words(inputs)
         made = [x.name for x in self.fed]
         others = [x for x in free if x.name not in made]
         pairs = CachePairs(others, [x for x in outputs if x.name != "token"], batch, given, paired)
@@ -207,6 +209,16 @@ def sampled_positions(inputs: list[Declared]) -> int:
             dim = x.dims[1]
             if isinstance(dim, str) and dim.startswith("positions:"):
                 return int(dim.split(":")[1])
+    return 0
+
+
+def mask_words(inputs: list[Declared]) -> int:
+    """Of a session with the option sample_masks; 0 for others."""
+    for x in inputs:
+        if x.name == "masks" and x.dims is not None and len(x.dims) == 2:
+            dim = x.dims[1]
+            if isinstance(dim, int):
+                return dim
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyruntime.runtime.generation import (
     SEEDS,
@@ -61,6 +61,28 @@ class Sampling:
         ]
 
 
+class Format:
+    """What a text may be, and the part of it that is written.
+
+    masks: given tokens that are drafted, a mask for each of them and for the token after them, as the input `masks` of
+        a session has them; fewer if the format forbids one of these tokens or ends with it
+    take: adds a token, and tells whether the text is complete; an error for a token that the format forbids
+    """
+
+    def __init__(self, masks: Callable[[list[int]], list[Sequence[int]]], take: Callable[[int], bool]) -> None:
+        self.masks = masks
+        self.take = take
+
+
+def mask_feeds(layout: DecoderLayout, rows: list[int], masks: list[Sequence[int]]) -> list[Made]:
+    """The inputs of masks: in the row of each of them, the tokens that may follow. None if the session has no such
+    inputs."""
+    if layout.words == 0:
+        return []
+    flat = [word for mask in masks for word in mask]
+    return [Made("masked", [len(rows)], rows), Made("masks", [len(masks), layout.words], flat)]
+
+
 class Numbers:
     """Random numbers by their position in a text."""
 
@@ -78,16 +100,18 @@ class Numbers:
 class Text:
     """A text that grows by tokens, up to a stop.
 
-    clock: gives the time; reason: why the text ended: "length", "token" (one of the stop tokens) or "text"
+    clock: gives the time; form: what the text may be, None if it is free
+    reason: why the text ended: "length", "token" (one of the stop tokens), "text" or "format" (it is complete)
     reused: tokens of the prompt that were cached; first, elapsed: time until the first and the last token
     drafted, accepted: tokens of a draft model, and those that the model agreed with
     """
 
     def __init__(
         self, prompt: list[int], decode: Callable[[list[int]], str], stops: list[str], stop_tokens: list[int],
-        clock: Callable[[], float],
+        clock: Callable[[], float], form: Format | None = None,
     ) -> None:  # fmt: skip
         self.prompt = prompt
+        self.form = form
         self.tokens: list[int] = []
         self.text = ""
         self.reason = "length"
@@ -121,9 +145,13 @@ class Text:
         self.elapsed = self._clock() - self._start
         if len(self.tokens) == 1:
             self.first = self.elapsed
-        if token in self._stop_tokens:
+        if self.form is not None and self.form.take(token):
+            self.reason = "format"
+            self.is_ended = True
+        elif token in self._stop_tokens:
             self.reason = "token"
             self.is_ended = True
+        if token in self._stop_tokens:
             return ""
         return self._certain(self._stream.add(token))
 
@@ -151,7 +179,8 @@ class Request:
     """The next run. of_draft: the draft model runs; tokens: the text so far, with drafted tokens
 
     certain: of the tokens, those that are no draft
-    count: of the last tokens, those whose followers are sampled; random: a number for each
+    count: of the last tokens, those whose followers are sampled; random: a number for each; masks: of tokens that may
+        follow, for each, or none
     """
 
     of_draft: bool
@@ -159,6 +188,7 @@ class Request:
     certain: int
     count: int
     random: list[float]
+    masks: list[Sequence[int]] = field(default_factory=list)
 
 
 class Writer:
@@ -185,11 +215,20 @@ class Writer:
         most = min(self._draft_tokens, self._most - position - 1)
         if self._lookup > 0:
             self._drafted = looked_up(written, self._lookup, most)
-        tokens = [*written, *self._drafted]
-        if self._lookup == 0 and len(self._drafted) < most:
-            return Request(True, tokens, len(written), 1, self._numbers.at(position + len(self._drafted), 1))
+        masks = self._masks()
         count = len(self._drafted) + 1
-        return Request(False, tokens, len(written), count, self._numbers.at(position, count))
+        is_cut = 0 < len(masks) < count
+        if is_cut:  # the format forbids the next token, or ends with it
+            count = len(masks)
+            self._drafted = self._drafted[0 : count - 1]
+        tokens = [*written, *self._drafted]
+        if self._lookup == 0 and count <= most and not is_cut:
+            return Request(True, tokens, len(written), 1, self._numbers.at(position + count - 1, 1), masks[count - 1 :])
+        return Request(False, tokens, len(written), count, self._numbers.at(position, count), masks)
+
+    def _masks(self) -> list[Sequence[int]]:
+        form = self.text.form
+        return [] if form is None else form.masks(self._drafted)
 
     def accepted(self, request: Request, sampled: list[int]) -> list[int]:
         """Return the new tokens of the text: those that the model agrees with, and one more; none after a draft."""
@@ -235,7 +274,17 @@ class JointWriter:
         pairs = penalised_last(rows, written) if self._how.repetition_penalty != 1 else []
         fresh = [row[0:read] for row in self._fresh]
         self._fresh = [row[read:] for row in self._fresh]
-        return [*text_inputs(self._layout, fresh, mask), *self._how.feeds(random, rows, pairs)]
+        feeds = [*text_inputs(self._layout, fresh, mask), *self._how.feeds(random, rows, pairs)]
+        return [*feeds, *self._mask_feeds(rows)]
+
+    def _mask_feeds(self, rows: int) -> list[Made]:
+        places: list[int] = []
+        masks: list[Sequence[int]] = []
+        for n, text in enumerate(self._texts):
+            if text.form is not None and not text.is_ended:
+                places.append(n * rows + rows - 1)
+                masks.append(text.form.masks([])[0])
+        return mask_feeds(self._layout, places, masks)
 
     def take(self, sampled: list[int]) -> None:
         """sampled (N, positions): the tokens of the run, flat"""
@@ -267,4 +316,6 @@ def sampling_feeds(layout: DecoderLayout, request: Request, cached: int, how: Sa
     rows = min(layout.positions, len(fresh))
     pairs = penalised(rows, request.tokens) if how.repetition_penalty != 1 else []
     random = [*[0.0 for _ in range(rows - request.count)], *request.random]
-    return [*text_inputs(layout, [fresh], [[1 for _ in request.tokens]]), *how.feeds(random, rows, pairs)]
+    made = [*text_inputs(layout, [fresh], [[1 for _ in request.tokens]]), *how.feeds(random, rows, pairs)]
+    places = [rows - len(request.masks) + n for n in range(len(request.masks))]
+    return [*made, *mask_feeds(layout, places, request.masks)]

@@ -1,0 +1,110 @@
+"""Texts that are bound to a format: each has it, however tokens are chosen."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import Any
+
+import jsonschema
+import pytest
+import tokenizers
+
+from kit import zoo
+from pyruntime import InvalidInput, NotSupported, TextGenerator
+from tests.test_text_generator import DECODER, TOKENIZER
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 130},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3},
+    },
+    "required": ["name", "age", "tags"], "additionalProperties": False,
+}  # fmt: skip
+SCHEMAS: list[dict[str, Any]] = [
+    SCHEMA, {"type": "boolean"}, {"const": {"a": [1, None]}}, {"enum": ["yes", 2, None]},
+    {"type": "integer", "minimum": -3, "maximum": 17}, {"type": "string", "pattern": "^[a-f]{2,4}-[0-9]{3}$"},
+    {"type": "string", "format": "date"}, {"type": ["null", "boolean"]}, {"anyOf": [{"const": 1}, {"const": [2]}]},
+    {"type": "array", "prefixItems": [{"type": "boolean"}, {"const": "x"}], "items": False, "minItems": 2},
+    {"$defs": {"leaf": {"type": "integer", "minimum": 0, "maximum": 9}},
+     "type": "array", "items": {"$ref": "#/$defs/leaf"}, "minItems": 1, "maxItems": 4},
+]  # fmt: skip
+HOW: list[dict[str, Any]] = [
+    {}, {"temperature": 1.5, "seed": 3}, {"temperature": 1.0, "seed": 4, "top_k": 5, "repetition_penalty": 1.3},
+    {"temperature": 1.0, "top_p": 0.3, "seed": 1},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def writer() -> TextGenerator:
+    return TextGenerator(DECODER, TOKENIZER)
+
+
+def test_schemas(writer: TextGenerator) -> None:
+    for schema in SCHEMAS:
+        for how in HOW:
+            found = writer.generate("The executor", max_tokens=200, format={"schema": schema}, **how)
+            assert found.reason == "format", schema
+            jsonschema.validate(json.loads(found.text), schema)
+
+
+def test_regular_expressions_and_grammars(writer: TextGenerator) -> None:
+    for how in HOW:
+        found = writer.generate("The", format={"regex": "[0-9]{3}-[a-z]{2,5}é?!"}, **how)
+        assert found.reason == "format" and re.fullmatch("[0-9]{3}-[a-z]{2,5}é?!", found.text)
+        grammar = 'start: "yes" | "no" " "+ "never"'
+        pieces = writer.stream("The", format={"grammar": grammar}, **how)
+        assert re.fullmatch("yes|no +never", "".join(pieces)) and writer.last.reason == "format"
+
+
+def test_drafts(writer: TextGenerator) -> None:
+    """whose tokens the format may forbid do not change the text."""
+    prompt, form = '{"a": [1, 1, 1, 1, {"name": "', {"schema": SCHEMA}
+    drafting = [TextGenerator(DECODER, TOKENIZER, lookup=1), TextGenerator(DECODER, TOKENIZER, draft=DECODER)]
+    for how in HOW:
+        plain = writer.generate(prompt, max_tokens=100, format=form, **{"seed": 1, **how})
+        for one in drafting:
+            found = one.generate(prompt, max_tokens=100, format=form, **{"seed": 1, **how})
+            assert found.tokens == plain.tokens and found.reason == "format" and found.drafted
+    assert writer.generate(prompt, max_tokens=5).reason == "length"  # and none is bound afterwards
+
+
+def test_texts_that_stop_before_their_end(writer: TextGenerator) -> None:
+    whole = writer.generate("The executor", max_tokens=100, format={"schema": SCHEMA})
+    found = writer.generate("The executor", max_tokens=9, format={"schema": SCHEMA})
+    assert found.reason == "length" and whole.text.startswith(found.text)
+    assert "".join(writer.resume(100)) and writer.last.text == whole.text and writer.last.reason == "format"
+    with pytest.raises(InvalidInput, match="cannot be saved"):
+        writer.save()
+
+
+def test_several_and_stop_tokens() -> None:
+    """Texts of one batch each have the format; a stop token ends a text that could go on."""
+    model = tokenizers.models.BPE({chr(33 + n): n for n in range(94)}, [])
+    tokens = tokenizers.Tokenizer(model)
+    tokens.add_special_tokens(["<end>"])
+    writer = TextGenerator(zoo.materialize("llama_mini"), tokens)
+    assert writer.stop_tokens == [94]
+    for how in ({}, {"temperature": 1.0, "seed": 2}):
+        found = writer.generate([[5, 7, 9], [3]], max_tokens=30, format={"regex": "[0-9]+|[a-z]{2}"}, **how)
+        for one in found:
+            assert re.fullmatch("[0-9]+|[a-z]{2}", one.text.replace(" ", "")) and one.reason in ("format", "length")
+    ended = writer.generate([5, 7], max_tokens=300, format={"regex": "[0-9]+"}, temperature=3.0, seed=1)
+    assert ended.reason == "format" and ended.tokens[-1] == 94 and "<end>" not in ended.text
+
+
+def test_refused(writer: TextGenerator, monkeypatch: pytest.MonkeyPatch) -> None:
+    for form, message in [
+        ({"xml": "a"}, "format is"), ("json", "format is"), ({"schema": 3}, "a schema is an object"),
+        ({"schema": {"type": "nothing"}}, "the format is refused"), ({"regex": "("}, "the format is refused"),
+        ({"grammar": "begin: 1"}, "the format is refused"), ({"schema": "{"}, "the schema of the format is refused"),
+    ]:  # fmt: skip
+        with pytest.raises(InvalidInput, match=message):
+            writer.generate("The", format=form)
+    with pytest.raises(InvalidInput, match="needs the tokens of a tokenizer"):
+        TextGenerator(DECODER).generate([1], format={"regex": "a"})
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(NotSupported, match="llguidance"):
+        writer.generate("The", format={"regex": "a"})
