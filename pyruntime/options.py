@@ -194,7 +194,7 @@ class SessionOptions:
     ([decoders](api/decoders.md))."""
 
     sample_positions: int = option(0, COUNT, PROGRAM, refused_for_programs=(NATIVE, PAGE), refused_for_training=True)
-    """With `sample_from`: a token for each of so many last positions, with a penalty for tokens that are there already.
+    """With `sample_from`: a token for each of so many last positions, with a penalty for earlier tokens.
 
     0: one token of the last position, without a penalty ([decoders](api/decoders.md))."""
 

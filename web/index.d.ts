@@ -232,10 +232,7 @@ declare module 'onnxruntime-common' {
       keepSubnormals?: boolean | undefined;
       /** The name of the output of logits. The session returns a sampled `token` instead of it (decoders). */
       sampleFrom?: string | undefined;
-      /**
-       * With `sample_from`: a token for each of so many last positions, with a penalty for tokens that are there
-       * already.
-       */
+      /** With `sample_from`: a token for each of so many last positions, with a penalty for earlier tokens. */
       samplePositions?: number | undefined;
       /** With `sample_positions`: two more inputs say which tokens a position may have (decoders). */
       sampleMasks?: boolean | undefined;
