@@ -20,6 +20,7 @@ COMMANDS = {
     "recomputation": "time and memory of steps of training within 100, 70, 50 and 30 % of what they need, natively",
     "native": "processor time on the desktop beside onnxruntime's CPU provider, with and without machine code",
     "loops": "recurrences as Loop and Scan: step by step, as one procedure, in onnxruntime; natively",
+    "loop_training": "gradients of recurrences: time of a step, and memory, by the number of steps; natively",
     "overhead": "the time of a run besides its kernels",
     "batcher": "requests a second to MiniLM through a Batcher, beside single runs",
     "concurrency": "runs a second of one session that 1, 2 and 4 threads use at once, natively",

@@ -5,7 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyruntime.ir.expr import Expr, rewrite
-from pyruntime.ir.kernel import Alias, Block, Call, Kernel, Leaf, Loops, Map, Reduce, Stmt, Store, Tensor
+from pyruntime.ir.kernel import (
+    Alias,
+    Block,
+    Call,
+    If,
+    Kernel,
+    Leaf,
+    Loop,
+    Loops,
+    Map,
+    Reduce,
+    Stmt,
+    Store,
+    Tensor,
+)  # fmt: skip
 from pyruntime.ir.statements import rebuild
 
 
@@ -16,7 +30,7 @@ class Copies:
         self.of = of
 
     def copy(self, kernel: Kernel) -> Kernel:
-        """A copy with new outputs, which `of` has from now on. kernel: see `can_copy`"""
+        """A copy with new outputs, which `of` has from now on. kernel: see `can_copy_blocks`"""
         if isinstance(kernel, Loops):
             scratch = [Tensor(s.shape, s.dtype, Leaf("scratch")) for s in kernel.scratch]
             self.of |= {s.uid: new for s, new in zip(kernel.scratch, scratch, strict=True)}
@@ -56,6 +70,13 @@ class Copies:
         if isinstance(kernel, Loops):
             args, scratch, bases = (tuple(map(self.tensor, x)) for x in (kernel.args, kernel.scratch, kernel.bases))
             return replace(kernel, args=args, scratch=scratch, bases=bases, body=self._body(kernel.body))
+        if isinstance(kernel, If):
+            then, orelse = map(self._block, kernel.blocks)
+            return replace(kernel, condition=self.tensor(kernel.condition), then=then, orelse=orelse)
+        if isinstance(kernel, Loop):
+            trip, condition = (None if x is None else self.tensor(x) for x in (kernel.trip, kernel.condition))
+            carried = tuple(map(self.tensor, kernel.carried))
+            return replace(kernel, trip=trip, condition=condition, carried=carried, body=self._block(kernel.body))
         assert isinstance(kernel, Call)
         assert not isinstance(kernel.meaning, Block)  # only models that are trained copy kernels
         meaning = self._reading(kernel.meaning)
@@ -64,6 +85,12 @@ class Copies:
         given = tuple([None if a is None else self.tensor(a) for a in kernel.args])
         strided = {n: replace(v, tensor=self.tensor(v.tensor)) for n, v in kernel.strided.items()}
         return replace(kernel, args=given, meaning=meaning, strided=strided, epilogue=self._epilogue(kernel.epilogue))
+
+    def _block(self, block: Block) -> Block:
+        inputs = tuple([Leaf("block").making(x.shape, x.dtype).out for x in block.inputs])
+        self.of |= {x.uid: new for x, new in zip(block.inputs, inputs, strict=True)}
+        kernels = [self.copy(k) for k in block.kernels]
+        return Block(inputs, kernels, tuple(map(self.tensor, block.outputs)))
 
     def _epilogue(self, e: Expr | None) -> Expr | None:
         return None if e is None else self.expr(e)
@@ -79,3 +106,11 @@ class Copies:
 def can_copy(kernel: Kernel) -> bool:
     """Whether a kernel can run a second time: no kernel of Python or with inner blocks."""
     return isinstance(kernel, (Map, Reduce, Alias, Loops, Call))
+
+
+def can_copy_blocks(kernel: Kernel) -> bool:
+    """The same for a kernel that may have inner blocks; these bind no symbols."""
+    if isinstance(kernel, (If, Loop)):
+        symbols = (*kernel.binds, *(kernel.enters if isinstance(kernel, Loop) else ()))
+        return not symbols and all(can_copy_blocks(k) for block in kernel.blocks for k in block.kernels)
+    return can_copy(kernel)

@@ -309,7 +309,8 @@ class Loop(Kernel):
     """ONNX Loop. Body inputs: iteration number (int64 scalar), condition (bool scalar), carried values; outputs:
     condition, carried values, then values to stack. `trip` (int64 scalar) and `condition` may be None. enters: (body
     input, axis, symbol) for dims of carried inputs that may change, bound on entry. Outputs: carried, then stacked;
-    binds: as for If. limit: the most iterations, if a dim; is_counted: whether the condition always holds."""
+    binds: as for If. limit: the most iterations, if a dim; is_counted: whether the condition always holds; is_part:
+    whether it has few steps, of a longer loop."""
 
     trip: Tensor | None
     condition: Tensor | None
@@ -319,11 +320,11 @@ class Loop(Kernel):
     binds: Binds = ()
     limit: AnyDim | None = None
     is_counted: bool = False
+    is_part: bool = False
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        own = tuple(t for t in (self.trip, self.condition) if t is not None)
-        return (*own, *self.carried, *free(self.body))
+        return (*[t for t in (self.trip, self.condition) if t is not None], *self.carried, *free(self.body))
 
     @property
     def blocks(self) -> tuple[Block, ...]:  # type: ignore[override]

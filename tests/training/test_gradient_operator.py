@@ -161,6 +161,28 @@ COMPARED: dict[str, str] = {
             p = Mul(h, row)
             next = Tanh(p)
             out = Sub(next, row) }>""",
+    "Loop inside a Scan": """h0 = ReduceSum<keepdims = 0>(x, axis)
+        last, y = Scan<num_scan_inputs = 1, body = b (double[3] h, double[3] row)
+            => (double[3] next, double[3] out) {
+            inner, all = Loop(trips, "", h) <body = c (int64 i, bool on, double[3] a)
+                => (bool go, double[3] b, double[3] e) {
+                go = Identity(on)
+                ar = Mul(a, row)
+                b = Sin(ar)
+                e = Exp(b) }>
+            sum = ReduceSum<keepdims = 0>(all, axis)
+            next = Tanh(inner)
+            out = Add(sum, next) }>(h0, x)""",
+    "If inside a Loop": """h0 = ReduceSum<keepdims = 0>(x, axis)
+        last, y = Loop(two, "", h0) <body = b (int64 i, bool on, double[3] h)
+            => (bool go, double[3] next, double[3] out) {
+            go = Identity(on)
+            row = Gather<axis = 0>(x, i)
+            total = ReduceSum<keepdims = 0>(h)
+            c = Greater(total, zero)
+            next = If(c) <then_branch = t () => (double[3] p) { q = Mul(h, row)  p = Sin(q) },
+                          else_branch = e () => (double[3] r) { r = Sub(h, row) }>
+            out = Exp(next) }>""",
     "sequences": """parts = SplitToSequence<axis = 0>(x)
         first = SequenceAt(parts, zero_index)
         e = Exp(first)
@@ -292,14 +314,17 @@ REFUSED: dict[str, tuple[str, type[Exception], str]] = {
         d = ai.onnx.preview.training.Gradient<xs = ["w"], y = "y">(v) }""",
         PyRuntimeError, 'input for "w"',
     ),
-    "a loop inside a loop": (
-        """g (float[3, 2] w) => (float[3, 2] d) <int64 n = {2}, bool yes = {1}, float[2] one = {1, 1}> {
-        last, y = Scan<num_scan_inputs = 1, body = b (float[2] h, float[2] x) => (float[2] h3, float[2] z) {
-            h2 = Loop<body = inner (int64 i, bool c, float[2] a) => (bool c2, float[2] a2) {
-                c2 = Identity(c)  a2 = Mul(a, x) }>(n, yes, h)
-            h3 = Add(h2, x)  z = Identity(h3) }>(one, w)
-        d = ai.onnx.preview.training.Gradient<xs = ["w"], y = "y">(w) }""",
-        NotDifferentiable, 'Scan .* a Loop kernel inside If or Loop has no gradient .*gradient of w passes through it',
+    "a loop inside a loop, whose stack has a length that depends on the step": (
+        """g (float[3, 2] w) => (float[3, 2] d) <bool yes = {1}, float[2] one = {1, 1}> {
+        last = Loop<body = b (int64 n, bool on, float[2] h) => (bool go, float[2] h3) {
+            go = Identity(on)
+            h2, all = Loop<body = inner (int64 i, bool c, float[2] a) => (bool c2, float[2] a2, float[2] z) {
+                c2 = Identity(c)  row = Gather(w, i)  a2 = Mul(a, row)  z = Identity(a2) }>(n, yes, h)
+            h3 = ReduceSum<keepdims = 0>(all, zero) }>(three, yes, one)
+        d = ai.onnx.preview.training.Gradient<xs = ["w"], y = "last">(w) }""".replace(
+            "<bool", "<int64 three = {3}, int64[1] zero = {0}, bool"
+        ),
+        NotDifferentiable, 'Loop .* a Loop with dims that a run decides inside If or Loop .*of w passes through it',
     ),
     "the second derivative of a recurrence": (
         """g (float[3, 1, 2] x, float[1, 8, 2] w, float[1, 8, 2] r) => (float[3, 1, 2] d) {

@@ -4,17 +4,21 @@ backwards."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import reduce
+from operator import add
+from typing import Any
 
 from pyruntime.errors import NotDifferentiable
 from pyruntime.frontend.own_gradients import Cotangents
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, I32, I64
-from pyruntime.ir.expr import Expr, X, Y, cast, dim, guard
-from pyruntime.ir.kernel import Block, If, Kernel, Loop, Map, Tensor, free
+from pyruntime.ir.expr import Expr, X, Y, cast, dim
+from pyruntime.ir.kernel import Block, If, Loop, Tensor, free
 from pyruntime.ops.standard.control import block_outputs
 from pyruntime.training.derive.backward_walk import OutputCotangents, Walk
+from pyruntime.training.derive.long_loops import counted, is_long, of_long_loop
+from pyruntime.training.derive.loop_slices import Slice, slices
 from pyruntime.training.derive.replay import record_again
 
 
@@ -47,17 +51,7 @@ def of_if(walk: Walk, kernel: If, gs: OutputCotangents) -> Cotangents:
 def of_loop(walk: Walk, kernel: Loop, gs: OutputCotangents) -> Cotangents:
     if kernel.enters:
         raise NotDifferentiable("a loop whose carried values change their shape has no gradient")
-    return _ReverseLoop(walk, kernel, gs).record()
-
-
-class _Slice(NamedTuple):
-    """What a step reads of an outer tensor: `out` has the elements at the step's number along an axis, or at `last`
-    minus that number. others: the tensor's axis for each axis of `out`"""
-
-    out: Tensor
-    axis: int
-    last: sh.AnyDim | None
-    others: tuple[int, ...]
+    return of_long_loop(walk, kernel, gs) if is_long(kernel) else _ReverseLoop(walk, kernel, gs).record()
 
 
 class _ReverseLoop:
@@ -72,7 +66,7 @@ class _ReverseLoop:
         self.entered = body.inputs[2:]
         self.live = [i for i, x in enumerate(kernel.carried) if x.dtype.is_float]
         active = [x for x in free(body) if walk.is_active(x)]
-        self.slices = [(x, found) for x in active if (found := _slices(body, x))]
+        self.slices = [(x, found) for x in active if (found := slices(body, x))]
         sliced = {x.uid for x, _ in self.slices}
         self.outer = [x for x in active if x.uid not in sliced]
         # from here on the forward loop also stacks what its iterations are entered with
@@ -93,92 +87,49 @@ class _ReverseLoop:
         t, kernel = self.t, self.kernel
         start = [self.gs[i] or _zeros(t, kernel.carried[i]) for i in self.live]
         start += [_zeros(t, x) for x in self.outer]
-        trip = t.reshape(t.dims([self.count]), ())
-        with t.sub_block() as block:
-            self.step, on = t.leaf("block", (), I64), t.leaf("block", (), BOOL)
-            carried = [t.leaf("block", x.shape, x.dtype) for x in start]
-            outs = self._body(carried)
-            condition = t.compute((), lambda: on.at())
-        block.inputs = (self.step, on, *carried)
-        block.outputs = block_outputs(t, block, [condition, *outs])
-        shapes = [(x.shape, x.dtype) for x in start]
-        shapes += [((self.count, *x.shape), x.dtype) for x in outs[len(start) :]]
-        loop = Loop(trip, None, tuple(start), block, limit=self.count, is_counted=True)
-        made = list(t.add(loop, shapes))
+        made = counted(t, start, self.count, self._body, kernel.is_part)
         operands = [kernel.carried[i] for i in self.live] + self.outer
         stacks = iter(made[len(start) :])
         whole = [(x, self._joined(x, [(s, next(stacks)) for s in found])) for x, found in self.slices]
         return list(zip(operands, made, strict=False)) + whole
 
-    def _joined(self, x: Tensor, parts: Sequence[tuple[_Slice, Tensor]]) -> Tensor:
+    def _joined(self, x: Tensor, parts: Sequence[tuple[Slice, Tensor]]) -> Tensor:
         """The cotangent of a tensor, from the stacks of those of its slices: they begin with the last step."""
 
         def element(*i: Expr) -> Expr:
-            total: Expr | None = None
-            for s, stack in parts:
-                n = i[s.axis] if s.last is None else dim(s.last) - i[s.axis]
-                part = stack.at(dim(self.count - 1) - n, *[i[a] for a in s.others])
-                part = guard((n >= 0) & (n < dim(self.count)), part, 0.0)
-                total = part if total is None else total + part
-            assert total is not None
-            return total
+            return reduce(add, [s.stacked(stack, i) for s, stack in parts])
 
         return self.t.compute(x.shape, element, x.dtype)
 
-    def _at(self, stack: Tensor) -> Tensor:
+    def _at(self, stack: Tensor, step: Tensor) -> Tensor:
         """The slice of the step that is reversed."""
-        place = dim(self.count - 1) - cast(self.step.at(), I32)
+        place = dim(self.count - 1) - cast(step.at(), I32)
         return self.t.compute(stack.shape[1:], lambda *i: stack.at(place, *i))
 
-    def _body(self, carried: Sequence[Tensor]) -> list[Tensor]:
+    def _body(self, step: Tensor, carried: list[Tensor]) -> list[Tensor]:
         """The new values of the carried tensors, then the cotangents of slices."""
         t, kernel, body = self.t, self.kernel, self.kernel.body
         number, going, *_ = body.inputs
-        n = t.compute((), lambda: cast(dim(self.count - 1), I64) - self.step.at())
+        n = t.compute((), lambda: cast(dim(self.count - 1), I64) - step.at())
         replaced = {number.uid: n, going.uid: t.scalar(True, BOOL)}
-        replaced |= {x.uid: self._at(s) for x, s in zip(self.entered, self.stacks, strict=True)}
+        replaced |= {x.uid: self._at(s, step) for x, s in zip(self.entered, self.stacks, strict=True)}
         of = record_again(t, body, replaced)
         wanted = [replaced[self.entered[i].uid] for i in self.live]
-        slices = [_of(of, s.out) for _, found in self.slices for s in found]
-        inner = self.walk.inner(t.block, [*wanted, *self.outer, *slices])
+        read = [_of(of, s.out) for _, found in self.slices for s in found]
+        inner = self.walk.inner(t.block, [*wanted, *self.outer, *read])
         seeds: list[tuple[Tensor, Tensor]] = []
         for i, g in zip(self.live, carried, strict=False):
             seeds.append((_of(of, self.results[i]), g))
         for i in range(len(kernel.carried), len(self.results)):
             stacked = self.gs[i]
             if stacked is not None:
-                seeds.append((_of(of, self.results[i]), self._at(stacked)))
+                seeds.append((_of(of, self.results[i]), self._at(stacked, step)))
         inner.run(seeds)
         outs = [inner.cotangent_of.get(x.uid) or _zeros(t, x) for x in wanted]
         sums = carried[len(self.live) :]
         outs += [_sum(t, a, inner.cotangent_of.get(x.uid)) for a, x in zip(sums, self.outer, strict=True)]
-        return outs + [inner.cotangent_of.get(x.uid) or _zeros(t, x) for x in slices]
+        return outs + [inner.cotangent_of.get(x.uid) or _zeros(t, x) for x in read]
 
 
 def _of(of: Mapping[int, Any], x: Tensor) -> Tensor:
     return of.get(x.uid, x)
-
-
-def _slices(body: Block, x: Tensor) -> list[_Slice]:
-    """The slices of a tensor that the steps read, if they read nothing else of it."""
-    found = [_slice(k, x, body.inputs[0]) for k in body.kernels if any(y is x for y in k.inputs)]
-    return [] if any(y is x for y in body.outputs) or None in found else [s for s in found if s is not None]
-
-
-def _slice(kernel: Kernel, x: Tensor, number: Tensor) -> _Slice | None:
-    if not isinstance(kernel, Map) or kernel.expr.op != "at" or kernel.expr.value is not x:
-        return None
-    coords, out = kernel.expr.args, kernel.out
-    axes = [a for a, c in enumerate(coords) if c.op != "index"]
-    if len(axes) != 1 or sorted(c.value for c in coords if c.op == "index") != list(range(out.rank)):
-        return None
-    (axis,) = axes
-    others = tuple([next(a for a, c in enumerate(coords) if c.op == "index" and c.value == n) for n in range(out.rank)])
-    if any(x.shape[a] != d for a, d in zip(others, out.shape, strict=True)):
-        return None
-    c, last = coords[axis], None
-    if c.op == "sub" and c.args[0].op in ("const", "dim"):
-        c, last = c.args[1], c.args[0].value
-    while c.op in ("cast", "checked"):
-        c = c.args[0]
-    return _Slice(out, axis, last, others) if c.op == "at" and c.value is number else None

@@ -8,9 +8,10 @@ from typing import Any
 
 from pyruntime.errors import NotDifferentiable
 from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.copies import Copies, can_copy
+from pyruntime.ir.blocks import all_kernels
+from pyruntime.ir.copies import Copies, can_copy_blocks
 from pyruntime.ir.expr import Expr
-from pyruntime.ir.kernel import Block, Tensor
+from pyruntime.ir.kernel import Block, Kernel, Tensor
 
 
 def record_again(t: Tracer, block: Block, replaced: Mapping[int, Tensor]) -> dict[int, Tensor]:
@@ -18,17 +19,21 @@ def record_again(t: Tracer, block: Block, replaced: Mapping[int, Tensor]) -> dic
     read instead of the block's inputs, by uid of these"""
     copies = Copies(dict(replaced))
     for kernel in list(block.kernels):
-        if not can_copy(kernel):
-            raise NotDifferentiable(f"a {type(kernel).__name__} kernel inside If or Loop has no gradient")
+        if not can_copy_blocks(kernel):
+            raise NotDifferentiable(f"{_what(kernel)} inside If or Loop has no gradient")
         t.block.kernels.append(copies.copy(kernel))
-        for old in kernel.outputs:
-            if old.uid in t.still_tensors:
-                t.still(copies.tensor(old))
-        for old in kernel.outputs:
-            own = t.own_gradients.get(old.uid)
-            if own is not None:
-                t.own_gradients[copies.tensor(old).uid] = (own[0], _value(copies, own[1]))
+    for old in [o for kernel in all_kernels(block) for o in kernel.outputs]:
+        if old.uid in t.still_tensors:
+            t.still(copies.tensor(old))
+        own = t.own_gradients.get(old.uid)
+        if own is not None:
+            t.own_gradients[copies.tensor(old).uid] = (own[0], _value(copies, own[1]))
     return copies.of
+
+
+def _what(kernel: Kernel) -> str:
+    kind = type(kernel).__name__
+    return f"{'an' if kind == 'If' else 'a'} {kind} {'with dims that a run decides' if kernel.blocks else 'kernel'}"
 
 
 def _value(copies: Copies, v: Any) -> Any:
