@@ -115,9 +115,19 @@ def with_sampling(graph: Graph, logits: str | None, positions: int = 0, masks: b
     values = (Value("token", TensorType(I64, count)) if v.name == logits else v for v in graph.outputs)
     more = [Value(name, TensorType(dtype, shape)) for name, dtype, shape in inputs]
     made = replace(graph, inputs=(*graph.inputs, *more), outputs=tuple(values))
-    nodes = graph.nodes if len(dims) == 2 else _of_last_rows(made, logits, max(1, positions))
+    if positions:
+        made = replace(made, nodes=tuple(map(_left_padded, made.nodes)))
+    nodes = made.nodes if len(dims) == 2 else _of_last_rows(made, logits, max(1, positions))
     (row,) = named("row")
     return replace(made, nodes=(*nodes, *_rows(logits, row, len(dims), positions), *steps))
+
+
+def _left_padded(node: Node) -> Node:
+    """GroupQueryAttention that takes texts of different lengths as other models do: each ends in the last place. Its own
+    rule, by which each begins in the first place, would move new keys among the past ones."""
+    if (node.domain, node.op) != ("com.microsoft", "GroupQueryAttention") or node.attrs.get("sliding_window_cache"):
+        return node
+    return replace(node, attrs={**node.attrs, "left_padded": 1})
 
 
 def _rows(logits: str, row: str, rank: int, positions: int) -> list[Node]:

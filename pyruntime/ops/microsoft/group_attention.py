@@ -8,7 +8,7 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F8E4M3FN, I8, U8
-from pyruntime.ir.expr import Expr, X, const, dim, select
+from pyruntime.ir.expr import Expr, X, const, dim, maximum, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.microsoft import MICROSOFT
 from pyruntime.ops.microsoft.kv_cache import Codes, PerItem, Window, append_keys
@@ -17,6 +17,7 @@ from pyruntime.ops.standard.attention import (
     Bias,
     add_mask,
     attend,
+    behind,
     chain,
     length_mask,
     merge_heads,
@@ -35,14 +36,17 @@ def group_query_attention(
     sin_cache: Tensor | None = None, position_ids: Tensor | None = None, attention_bias: Tensor | None = None,
     head_sink: Tensor | None = None, k_scale: Tensor | None = None, v_scale: Tensor | None = None,
     q_norm_weight: Tensor | None = None, k_norm_weight: Tensor | None = None, *, causal: int = 1, do_rotary: int = 0,
-    k_quant_type: str = "NONE", kv_cache_bit_width: int = 0, kv_num_heads: int, local_window_size: int = -1,
-    num_heads: int, qk_norm_epsilon: float = 1e-6, qk_output: int = 0, rotary_interleaved: int = 0,
+    k_quant_type: str = "NONE", kv_cache_bit_width: int = 0, kv_num_heads: int, left_padded: int = 0,
+    local_window_size: int = -1, num_heads: int, qk_norm_epsilon: float = 1e-6, qk_output: int = 0, rotary_interleaved: int = 0,
     scale: float = 0.0, sliding_window_cache: int = 0, smooth_softmax: int = -1, softcap: float = 0.0,
     v_quant_type: str = "NONE",
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Causal attention where item n has seqlens_k[n] + 1 keys, of which the last S (all, in a first prompt) are new.
     New keys are appended to the item's own past, in a cache of max(P, total_sequence_length) places, or of P places if
     sliding_window_cache is set (see `Window`). Caches may be quantised (see `Codes`).
+
+    left_padded: an attribute that `onnx/sampling.py` adds: the keys of item n are the last seqlens_k[n] + 1 places, the
+        places before them are padding, and new keys follow the past, which has total_sequence_length - S places
 
     Shapes: query (N, S, H·D), key and value (N, S, G·D), or query alone (N, S, (H + 2·G)·D), past (N, G, P, D)
     -> (N, S, H·D), present key and value (N, G, max(P, total), D)"""
@@ -71,8 +75,17 @@ def group_query_attention(
         """The number of past keys of item n."""
         return select(first != 0, 0, end(n) - dim(rows))
 
+    def padding(n: Expr) -> Expr:
+        return dim(total) - end(n)
+
+    def first_position(n: Expr) -> Expr:
+        return maximum(end(n) - dim(rows), 0) if left_padded else start(n)
+
     if do_rotary == 1 and cos_cache is not None and sin_cache is not None:
-        q, k = (rotate_by_caches(t, x, cos_cache, sin_cache, position_ids, start, rotary_interleaved) for x in (q, k))
+        q, k = (
+            rotate_by_caches(t, x, cos_cache, sin_cache, position_ids, first_position, rotary_interleaved)
+            for x in (q, k)
+        )
     elif do_rotary == 1:
         raise t.shape_error("do_rotary needs cos_cache and sin_cache")
     scales = [_channels(t, scale, x) for scale, x in ((k_scale, k), (v_scale, v))]
@@ -88,16 +101,30 @@ def group_query_attention(
     else:
         most = rows if past_key is None else past_key.shape[2] + rows
         t.require(sh.compare("le", total, most), "total_sequence_length exceeds the past keys plus the new ones")
-        presents = [append_keys(t, old, new, start, total) for old, new in zip(olds, news, strict=True)]
+        if left_padded:
+            presents = [_followed(t, old, new, total) for old, new in zip(olds, news, strict=True)]
+        else:
+            presents = [append_keys(t, old, new, start, total) for old, new in zip(olds, news, strict=True)]
         cached = [t.slice(x, 2, 0, total) for x in presents]  # a cache may have unused places
         biases = [] if attention_bias is None else [add_mask(t, attention_bias, (*q.shape[:3], total))]
         left = local_window_size - 1 if local_window_size > 0 else -1
-        bias = chain(*biases, window_mask(start, left, 0) if causal else length_mask(end))
+        if left_padded:
+            biases += [window_mask(lambda n: dim(total) - dim(rows), left, 0 if causal else -1), behind(padding)]
+            bias = chain(*biases)
+        else:
+            bias = chain(*biases, window_mask(start, left, 0) if causal else length_mask(end))
     keys, values = (code.decode(t, x, query.dtype) for code, x in zip(codes, cached, strict=True))
     sink = _sink(head_sink, smooth_softmax == 1)
     done = attend(t, q, keys, values, scale=scale or None, softcap=softcap, bias=bias, sink=sink)
     scores = done.probabilities if qk_output == 2 else t.map(select(X == MASKED, 0.0, X), done.biased)
     return merge_heads(t, done.out), *presents, t.cast(scores, query.dtype)
+
+
+def _followed(t: Tracer, old: Tensor | None, new: Tensor, total: AnyDim) -> Tensor:
+    """The cache with new entries behind all places of the past."""
+    present = new if old is None else t.concat([old, new], 2)
+    t.require_equal(present.shape[2], total, "the past and the new keys are not total_sequence_length places")
+    return present
 
 
 def _channels(t: Tracer, scale: Tensor | None, x: Tensor) -> Tensor | None:

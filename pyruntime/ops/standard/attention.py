@@ -159,6 +159,11 @@ def length_mask(length: Callable[[Expr], Expr]) -> Bias:
     return lambda score, n, h, i, j: select(j < length(n), score, MASKED)
 
 
+def behind(padding: Callable[[Expr], Expr]) -> Bias:
+    """Excludes the first padding(n) keys."""
+    return lambda score, n, h, i, j: select(j >= padding(n), score, MASKED)
+
+
 def chain(*biases: Bias) -> Bias | None:
     """Applies all biases in turn; None without any."""
     if not biases:
