@@ -339,3 +339,14 @@ def test_vocabulary_is_that_of_the_last_matrix(folder: Path) -> None:
     path = folder / "shape.gguf"
     write(path, "llama")
     assert InferenceSession(path).get_outputs()[0].shape == ["batch", "tokens", VOCABULARY]
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "phi2"])
+def test_texts_of_different_lengths_at_once(architecture: str, folder: Path) -> None:
+    """GroupQueryAttention's own rule for shorter texts differs from a TextGenerator's, which pads them on the left."""
+    path = folder / f"{architecture}_lists.gguf"
+    write(path, architecture)
+    writer = TextGenerator(path)
+    prompts = [TOKENS[:3], TOKENS, TOKENS[4:5]]
+    alone = [writer.generate(prompt, max_tokens=10).tokens for prompt in prompts]
+    assert [text.tokens for text in writer.generate(prompts, max_tokens=10)] == alone
