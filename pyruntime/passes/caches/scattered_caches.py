@@ -21,7 +21,7 @@ from pyruntime.passes.loads import through_views, view_of
 
 
 @dataclass(slots=True)
-class _Scatter:
+class Scatter:
     """A scattering procedure. body: its statements without the copy; data: the tensor that it copied."""
 
     kernel: Loops
@@ -41,7 +41,7 @@ class _Cache:
 
     feed: Feed
     out: Tensor
-    scatters: list[_Scatter]
+    scatters: list[Scatter]
     views: list[Kernel]
     transposed: list[tuple[Tensor, Expr]]
 
@@ -83,9 +83,9 @@ def _cache(out: Tensor, reads: _Reads) -> _Cache | None:
     t = out if back is None else back.value
     while isinstance(t.kernel, Alias):
         t = t.kernel.base
-    scatters: list[_Scatter] = []
+    scatters: list[Scatter] = []
     views: list[Kernel] = []
-    while id(t.kernel) in reads.in_main and (scatter := _scatter(t.kernel)) is not None:
+    while id(t.kernel) in reads.in_main and (scatter := scatter_of(t.kernel)) is not None:
         scatters.append(scatter)
         t = scatter.data
         while isinstance(t.kernel, Alias) and reads.is_read_once(t.kernel):
@@ -102,7 +102,7 @@ def _cache(out: Tensor, reads: _Reads) -> _Cache | None:
 
 
 def _transposed_cache(
-    back: Expr, out: Tensor, scatters: list[_Scatter], views: list[Kernel], reads: _Reads
+    back: Expr, out: Tensor, scatters: list[Scatter], views: list[Kernel], reads: _Reads
 ) -> _Cache | None:
     """A cache that is transposed before the procedure and back after it."""
     before, result = views[-1].out, back.value
@@ -128,14 +128,14 @@ def _as_transpose(t: Tensor) -> Expr | None:
     return e if same_extents and len({x.value for x in e.args}) == t.rank else None
 
 
-def _scatter(kernel: Kernel) -> _Scatter | None:
+def scatter_of(kernel: Kernel) -> Scatter | None:
     """The kernel as a scattering procedure: one that copies an argument and does not read it afterwards."""
     if not isinstance(kernel, Loops) or len(kernel.outputs) != 1 or kernel.bases or kernel.unit_is_row:
         return None
     for data in kernel.args:
         rest = _without_copy(kernel.body, [], kernel.out, data) if data.shape == kernel.out.shape else None
         if rest and not _loads(rest, data):
-            return _Scatter(kernel, rest, data)
+            return Scatter(kernel, rest, data)
     return None
 
 

@@ -14,6 +14,7 @@ from pyruntime.ir.kernel import Alias, Call, If, Kernel, Leaf, Loop, Loops, Map,
 from pyruntime.ir.statements import expressions_of
 from pyruntime.passes.loads import in_base
 from pyruntime.passes.loops.procedures import changed, with_own_bases, work
+from pyruntime.passes.loops.reductions import plain_reductions
 
 Dense = Map | Reduce  # with an expression for each element
 Member = Dense | Loops
@@ -98,12 +99,14 @@ def _members(
                 aliases |= _between(view.tensor, kernel.operand(n))
             kernel = kernel.definition()
         if isinstance(kernel, (Map, Reduce, Loops)):
-            copies: list[Map] = []
+            parts: list[Member] = [kernel]
             if isinstance(kernel, Loops):
-                kernel, copies = with_own_bases(kernel, aliases)
-            made = [_rebuilt(m, partial(_unaliased, aliases=aliases)) for m in (kernel, *copies)]
+                parts = with_own_bases(kernel, aliases)
+            elif isinstance(kernel, Reduce):
+                parts = plain_reductions(kernel)
+            made = [_rebuilt(m, partial(_unaliased, aliases=aliases)) for m in reversed(parts)]
             if kernel.out.uid in branches:
-                branches.update({m.out.uid: branches[kernel.out.uid] for m in copies})
+                branches.update({m.out.uid: branches[kernel.out.uid] for m in parts})
             members += made
             needed.update(t.uid for m in made for t in m.inputs)
             needed.update(t.uid for t, _ in branches.get(kernel.out.uid, ()))

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 
 from pyruntime.codegen.schedule import LANES, accumulator
-from pyruntime.ir.dtype import F32, I32, I64
-from pyruntime.ir.expr import Expr, affine, binary, cast, const, dim, rewrite, walk
+from pyruntime.ir.dtype import F32, I32
+from pyruntime.ir.expr import Expr, affine, cast, const, dim, rewrite, walk
 from pyruntime.ir.kernel import Accum, Map, Reduce, Tensor, Var
 from pyruntime.ir.reference import NEUTRAL
 from pyruntime.passes.loops.axes import Axis, depends, loads_lanes, over, stores_lanes
 from pyruntime.passes.loops.bodies import Dense, expressions
-from pyruntime.passes.loops.nests import Key, Nest, is_extreme, loads, phases
+from pyruntime.passes.loops.nests import Key, Nest, loads, phases
 from pyruntime.passes.loops.unit import ROWS, Unit
 
 # Vectors of sums at once, which hide the latency of an addition. With 8 a delta net takes a tenth less time, but greedy
@@ -37,10 +37,6 @@ class NestWriter:
         self.stored: set[int] = set()  # values that are in their places
 
     def write(self) -> None:
-        first = self.nest.members[0]
-        if isinstance(first, Reduce) and is_extreme(first):
-            self._extreme(first)
-            return
         axes = list(self.outer.values())
         split, parts = self._divided(axes)
         # invocations of a GPU may load anything
@@ -258,27 +254,6 @@ class NestWriter:
             self.stored |= {m.out.uid} if part == self.parts * self.rows - 1 else set()
             place = unit.places[m.out.uid]
             self.k.store(place.tensor, place.coords(self._indices(m, part)[: m.out.rank]), made)
-
-    def _extreme(self, m: Reduce) -> None:
-        """ArgMax or ArgMin: the index of the first (or last) largest or smallest element; a NaN counts as that."""
-        k, dtype = self.k, m.expr.dtype
-        value = self._value(m, m.expr, 0)
-        is_last = m.op.endswith("_last")
-        with over(k, list(self.outer.values()), "serial"):
-            best, found, n = k.var(0, dtype), k.var(0, I32), k.var(0, I32)
-            with over(k, list(self.inner.values()), "serial"):
-                x = k.let(value)
-                better = binary("gt" if m.op.startswith("argmax") else "lt", x, best.get)
-                if is_last:
-                    better = better | (x == best.get)
-                if dtype.is_float:
-                    better = better | (x != x)
-                    better = better if is_last else better & (best.get == best.get)
-                with k.when((n.get == 0) | better):
-                    best.set(x)
-                    found.set(n.get)
-                n.set(n.get + 1)
-            self._set(m, 0, self._finished(m, cast(found.get, I64), 0))
 
 
 def first_column(c: Expr) -> int | None:

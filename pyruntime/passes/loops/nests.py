@@ -85,8 +85,10 @@ class Grouping:
     def _joins(self, nest: Nest, m: Dense, keys: list[Key | None]) -> bool:
         """Whether the member can share the nest's loops. If it is the nest's first reduction, the loops over its terms
         become the nest's inner loops."""
-        if any(x.out.dtype in (F16, BF16) or is_extreme(x) for x in (m, *nest.members)):
+        if any(x.out.dtype in (F16, BF16) for x in (m, *nest.members)):
             return False  # a store rounds half floats
+        if (m.out.dtype.bits == 64) != (nest.members[0].out.dtype.bits == 64):
+            return False  # numbers of 64 bits have no lanes
         if self.branches.get(m.out.uid) != self.branches.get(nest.members[0].out.uid):
             return False
         if not self._is_aligned(nest, m, keys):
@@ -116,11 +118,6 @@ class Grouping:
 
 def loads(m: Member) -> list[Expr]:
     return [x for e in expressions(m) for x in walk(e) if x.op == "at"]
-
-
-def is_extreme(m: Member) -> bool:
-    """Whether it is ArgMax or ArgMin."""
-    return isinstance(m, Reduce) and m.op.startswith("arg")
 
 
 def _follows(load: Expr, keys: Sequence[Key | None], source: Sequence[Key | None]) -> bool:

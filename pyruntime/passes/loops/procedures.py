@@ -9,6 +9,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, index
 from pyruntime.ir.kernel import For, Loops, Map, Stmt, While
 from pyruntime.ir.statements import children, nodes, rebuild
+from pyruntime.passes.caches.scattered_caches import scatter_of
 
 TURNS = 16  # iterations of a loop whose number is not a dim, in estimates
 
@@ -44,12 +45,15 @@ def changed(p: Loops, change: Callable[[Expr], Expr]) -> Loops:
     return made
 
 
-def with_own_bases(p: Loops, aliases: set[int]) -> tuple[Loops, list[Map]]:
-    """The procedure, and copies of the tensors among its bases that are reshapes or views, which it takes instead."""
+def with_own_bases(p: Loops, aliases: set[int]) -> list[Map | Loops]:
+    """The procedure, after copies of the tensors among its bases that are reshapes or views. A scatter takes over the
+    memory of its data."""
+    scatter = scatter_of(p)
+    bases, body = ((scatter.data,), scatter.body) if scatter is not None else (p.bases, p.body)
     copies: dict[int, Map] = {}
-    for t in p.bases:
+    for t in bases:
         if t.uid in aliases:
             copies[t.uid] = Map(t.at(*[index(n) for n in range(t.rank)])).making(t.shape, t.dtype, p.node)
-    made = replace(p, bases=tuple([copies[t.uid].out if t.uid in copies else t for t in p.bases]))
+    made = replace(p, body=body, bases=tuple([copies[t.uid].out if t.uid in copies else t for t in bases]))
     made.replaces(p, p.outputs)
-    return made, list(copies.values())
+    return [*copies.values(), made]
