@@ -99,7 +99,7 @@ def _members(
                 aliases |= _between(view.tensor, kernel.operand(n))
             kernel = kernel.definition()
         if isinstance(kernel, (Map, Reduce, Loops)):
-            parts: list[Member] = [kernel]
+            parts: Sequence[Member] = [kernel]
             if isinstance(kernel, Loops):
                 parts = with_own_bases(kernel, aliases)
             elif isinstance(kernel, Reduce):
@@ -265,10 +265,12 @@ def _without_cheap(
     members: list[Member], carried: set[int], results: set[int], branches: Branches
 ) -> list[Member]:  # fmt: skip
     """The members without cheap maps that depend on no carried value: their readers compute them. Those in branches
-    stay, because their readers may be elsewhere. carried, results: uids"""
+    stay, because their readers may be elsewhere. Other members that depend on no carried value come first, so that
+    they do not part those that can share loops. carried, results: uids"""
     conditions = {t.uid for found in branches.values() for t, _ in found}
     inlined: dict[int, Expr] = {}
     varying = set(carried)
+    first: list[Member] = []
     out: list[Member] = []
 
     def visit(x: Expr) -> Expr | None:
@@ -284,9 +286,12 @@ def _without_cheap(
             inlined[m.out.uid] = m.expr
             if m.out.uid not in results:
                 continue
-        varying.update(t.uid for t in m.outputs)
-        out.append(m)
-    return out
+        if is_free and m.out.uid not in branches:
+            first.append(m)
+        else:
+            varying.update(t.uid for t in m.outputs)
+            out.append(m)
+    return [*first, *out]
 
 
 def _is_cheap(e: Expr) -> bool:

@@ -19,6 +19,7 @@ from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Loops, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.passes.loops.bodies import Branches, Dense, Member, expressions, extents
+from pyruntime.passes.lowering.subnormals import unflushed
 
 Key = Hashable  # a loop: the class of the axes that it runs over
 FEW = 2  # operations of a value that is computed again in another phase
@@ -87,8 +88,9 @@ class Grouping:
         become the nest's inner loops."""
         if any(x.out.dtype in (F16, BF16) for x in (m, *nest.members)):
             return False  # a store rounds half floats
-        if (m.out.dtype.bits == 64) != (nest.members[0].out.dtype.bits == 64):
-            return False  # numbers of 64 bits have no lanes
+        in_lanes = all(map(_has_lanes, nest.members))
+        if in_lanes > _has_lanes(m) or (in_lanes < _has_lanes(m) and nest.inner is None):
+            return False  # one of them could be a vector loop alone
         if self.branches.get(m.out.uid) != self.branches.get(nest.members[0].out.uid):
             return False
         if not self._is_aligned(nest, m, keys):
@@ -120,6 +122,20 @@ def loads(m: Member) -> list[Expr]:
     return [x for e in expressions(m) for x in walk(e) if x.op == "at"]
 
 
+def _has_lanes(m: Dense) -> bool:
+    """Whether the last axis of the result may be that of a vector loop: its numbers have 32 bits at most, and
+    neighbours load neighbours, or the same element."""
+    if m.out.dtype.bits == 64 or not m.out.rank:
+        return False
+    last = m.out.rank - 1
+    for x in loads(m):
+        for axis, c in enumerate(x.args):
+            if any(part.op == "index" and part.value == last for part in walk(c)):
+                if c.op != "index" or axis != x.value.rank - 1:
+                    return False
+    return True
+
+
 def _follows(load: Expr, keys: Sequence[Key | None], source: Sequence[Key | None]) -> bool:
     """Whether the load reads element (i, j, …) in iteration (i, j, …): each coordinate is the index of the loop
     with the key of that axis."""
@@ -135,7 +151,7 @@ def phases(nest: Nest, replaced: Mapping[int, Tensor]) -> list[tuple[Dense, int]
     reads it, if it can be. replaced: states that results overwrite, by uid of the result"""
     out: list[tuple[Dense, int]] = []
     phase, sums, own, is_open = -1, set[int](), dict[int, Dense](), False
-    earlier: dict[int, Dense] = {}  # cheap maps of earlier phases
+    earlier: dict[int, Map] = {}  # cheap maps of earlier phases
     overwritten: set[int] = set()  # states whose old values are gone
     for m in nest.members:
         if not nest.is_inside(m):
@@ -143,7 +159,7 @@ def phases(nest: Nest, replaced: Mapping[int, Tensor]) -> list[tuple[Dense, int]
             out.append((m, -1))
         else:
             if not is_open or any(t.uid in sums for t in m.inputs):
-                earlier |= {uid: k for uid, k in own.items() if isinstance(k, Map) and _takes_few(k)}
+                earlier |= {uid: _unflushed(k) for uid, k in own.items() if isinstance(k, Map) and _takes_few(k)}
                 phase, sums, own, is_open = phase + 1, set(), {}, True
             for t in m.inputs:
                 again = earlier.get(t.uid)
@@ -162,5 +178,12 @@ def phases(nest: Nest, replaced: Mapping[int, Tensor]) -> list[tuple[Dense, int]
 
 
 def _takes_few(m: Map) -> bool:
-    operations = [x for x in walk(m.expr) if x.args and x.op != "at" and x.dtype is not I32]
+    operations = [x for x in walk(unflushed(m.expr)) if x.args and x.op != "at" and x.dtype is not I32]
     return len(operations) <= FEW and all(x.op in ("add", "sub", "mul", "neg") for x in operations)
+
+
+def _unflushed(m: Map) -> Map:
+    """The map for another phase, where it is computed again: subnormal numbers stay."""
+    made = Map(unflushed(m.expr))
+    made.replaces(m, m.outputs)
+    return made

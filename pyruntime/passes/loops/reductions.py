@@ -12,14 +12,17 @@ LAST = (1 << 31) - 1
 
 def plain_reductions(r: Reduce) -> list[Map | Reduce]:
     """The reduction as members in order, the last of which makes its result. A reduction of one term is a map, so that
-    it needs no loop of its own. ArgMax and ArgMin are the extreme, and then the least or largest number of an element
-    that equals it, or is NaN: both fit vectors."""
+    it needs no loop of its own. An epilogue that loads is a map: perhaps its loads do not fit vectors. ArgMax and
+    ArgMin are the extreme, and then the least or largest number of an element that equals it, or is NaN."""
     if all(d == 1 for d in r.extents):
         zeros = {r.out.rank + n: const(0, I32) for n in range(len(r.extents))}
         one = rewrite(r.expr, lambda x: zeros.get(x.value) if x.op == "index" else None)
         return [_result(r, const(0, I64) if r.op.startswith("arg") else one)]
     if not r.op.startswith("arg"):
-        return [r]
+        if r.epilogue is None or not any(x.op == "at" for x in walk(r.epilogue)):
+            return [r]
+        total = Reduce(r.op, r.extents, r.expr).making(r.out.shape, r.expr.dtype, r.node)
+        return [total, _result(r, total.out.at(*[index(n) for n in range(r.out.rank)]))]
     shape, out = (*r.out.shape, *r.extents), list[Map | Reduce]()
     value = r.expr
     if any(x.args and x.op != "at" and x.dtype is not I32 for x in walk(value)):

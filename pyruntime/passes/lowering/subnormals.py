@@ -49,6 +49,11 @@ def flushed(e: Expr) -> Expr:
     return select(abs(e) < NORMAL[e.dtype], bitcast(sign, e.dtype), e)
 
 
+def unflushed(e: Expr) -> Expr:
+    """The expression that `flushed` got to make e; any other e as it is."""
+    return e.args[2] if e.op == "select" and e.dtype in NORMAL and e.key() == flushed(e.args[2]).key() else e
+
+
 def keep_subnormals(blocks: Sequence[Block]) -> None:
     """Let the results of exponentials be subnormal."""
     for k in [k for block in blocks for k in all_kernels(block)]:
