@@ -17,6 +17,7 @@ from pyruntime.ir.statements import rebuild, statements
 # int32 constants in the code; others become parameters, so that more kernels share code. The least int32, with which a
 # maximum begins, cannot be a parameter.
 BAKED = frozenset((-(1 << 31), *range(-1, 9)))
+OFFSETS = frozenset((12, 16, 20, 24, 28))  # of the vectors at once in loops of procedures: parts of their instructions
 
 
 class Lowering:
@@ -24,6 +25,7 @@ class Lowering:
 
     def __init__(self, kernel: Kernel, outputs: Sequence[Tensor] | None = None) -> None:
         outputs = kernel.outputs if outputs is None else outputs
+        self.baked = BAKED | OFFSETS if isinstance(kernel, Loops) else BAKED
         self.tensors: list[Tensor] = []
         self.numbers: dict[int, int] = {}
         self.params: dict[Param, int] = {}
@@ -51,8 +53,8 @@ class Lowering:
         return v
 
     def number(self, d: AnyDim) -> Expr:
-        """A dim as a constant in the code if it is in BAKED, else as a parameter."""
-        if isinstance(d, int) and d in BAKED:
+        """A dim as a constant in the code if it is one of those, else as a parameter."""
+        if isinstance(d, int) and d in self.baked:
             return const(d, I32)
         return self.parameter(d)
 

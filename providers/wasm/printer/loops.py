@@ -17,13 +17,13 @@ from pyruntime.ir.dtype import BOOL, F32, I32, DType
 from pyruntime.ir.expr import Expr, binary, walk
 from pyruntime.ir.kernel import Accum, For, Let, Set, Stmt, Store, When, While
 from pyruntime.ir.reference import COMBINE, NEUTRAL
-from pyruntime.ir.statements import nodes
+from pyruntime.ir.statements import nodes, statements
 from pyruntime.mathlib import expand
 
 from .assembler import Function, Module
 from .loop_invariants import assigned, invariants
 from .scalar import Scalar, kind, store_name
-from .vector import LANES, ZERO, Lanes, Vector, growth, has_lanes, is_narrow, slope, store
+from .vector import LANES, NATURAL, ZERO, Lanes, Vector, growth, has_lanes, is_narrow, slope, store, without_constant
 
 # Alternating accumulators of a reduction, which hide the latency of an addition. Native, 256 rows of 1024, us with
 # 1, 2, 4, 8: softmax 714 612 538 548, layer normalisation 137 102 108 133, sum 47 24 23 21, sum of squares 79 45 29 30
@@ -236,9 +236,11 @@ class _Printer:
             f.set(vector.locals[s.var])
         elif isinstance(s, Store):
             dtype = self.code.buffers[s.target][0]
-            vector.address(s.target, s.coords[0], dtype)
+            more = vector.address(s.target, s.coords[0], dtype)
+            if more and dtype not in NATURAL:
+                f.i32(more).emit("i32.add")
             vector.stored(s.value)
-            store(f, dtype)
+            store(f, dtype, more if dtype in NATURAL else 0)
         elif isinstance(s, For):
             with self._bounds(s) as bounds, self._pointers_of(s, vector) as steps, f.until(*bounds):
                 self._lane_block(s.body, vector)
@@ -247,21 +249,25 @@ class _Printer:
 
     @contextmanager
     def _pointers_of(self, s: For, vector: Vector) -> Iterator[list[tuple[int, int]]]:
-        """Yield pointers and steps for the loads of an inner loop whose address grows by a fixed step: one addition per
-        iteration replaces a product and sums. The loop's counter is 0 on entry."""
+        """Yield pointers and steps for the loads and stores of an inner loop whose address grows by a fixed step: one
+        addition per iteration replaces a product and sums. Offsets that differ by a constant share a pointer. The
+        loop's counter is 0 on entry."""
         f, outer = self.f, vector.pointers
         inside = assigned(s.body)
         steps: dict[Any, int] = {}
         pairs: list[tuple[int, int]] = []
         vector.pointers = dict(outer)
-        for load in [x for x in nodes(s.body) if x.op == "load"]:
-            offset, dtype = load.args[0], load.dtype
+        loads = [x for x in nodes(s.body) if x.op == "load"]
+        loads = [x for x in loads if not vector.lanes.depends(x) or vector.lanes.step(x)]
+        used = [(x.value, x.args[0]) for x in loads]
+        used += [(x.target, x.coords[0]) for x in statements(s.body) if isinstance(x, Store)]
+        for buffer, whole in used:
+            offset, dtype = without_constant(whole)[0], self.code.buffers[buffer][0]
             rate = None if _changes(offset, inside) else growth(offset, s.var)
-            key = (load.value, offset.key())
-            gathered = vector.lanes.depends(load) and not vector.lanes.step(load)
-            if gathered or rate is None or rate.key() == ZERO.key() or key in vector.pointers:
+            key = (buffer, offset.key())
+            if rate is None or rate.key() == ZERO.key() or key in vector.pointers:
                 continue
-            vector.address(load.value, offset, dtype)
+            vector.address(buffer, offset, dtype)
             vector.pointers[key] = f.local("i32")
             f.set(vector.pointers[key])
             size = (dtype.size, rate.key())

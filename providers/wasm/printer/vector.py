@@ -65,6 +65,13 @@ def _rate(e: Expr, rates: list[Expr | None]) -> Expr | None:
     return binary(e.op, x, y)
 
 
+def without_constant(offset: Expr) -> tuple[Expr, int]:
+    """Split an offset into an expression and a constant that is not negative."""
+    if offset.op == "add" and offset.args[1].op == "const" and offset.args[1].value > 0:
+        return offset.args[0], offset.args[1].value
+    return offset, 0
+
+
 class Lanes:
     """Which expressions can be printed as lanes of a loop over `var`. varying: variables that differ by lane"""
 
@@ -240,7 +247,12 @@ class Vector(Values):
         if not step:
             self._gather(e)
             return
-        self.address(e.value, e.args[0], e.dtype)
+        more = self.address(e.value, e.args[0], e.dtype)
+        if step == 1 and e.dtype in NATURAL:
+            self.f.mem("v128.load", more)
+            return
+        if more:
+            self.f.i32(more).emit("i32.add")
         (load if step == 1 else load_each_second)(self.f, e.dtype)
 
     def _gather(self, e: Expr) -> None:
@@ -254,13 +266,16 @@ class Vector(Values):
             for n in range(1, LANES):
                 f.mem_lane("v128.load32_lane", n)
 
-    def address(self, buffer: int, offset: Expr, dtype: DType) -> None:
-        if self.pointers and (found := self.pointers.get((buffer, offset.key()))):
+    def address(self, buffer: int, offset: Expr, dtype: DType) -> int:
+        """Push the byte address of an element. Returns what to add to it, as the constant of a load or store."""
+        rest, constant = without_constant(offset)
+        if self.pointers and (found := self.pointers.get((buffer, rest.key()))):
             self.f.emit(found)
-            return
+            return constant * dtype.size
         self.scalar.ready = [{}]
         self.scalar.shared = set()
         self.scalar.address(buffer, offset, dtype)
+        return 0
 
     def _splat(self, e: Expr) -> None:
         if self.invariants and e.key() in self.invariants:
@@ -277,8 +292,7 @@ class Vector(Values):
             f.i32x4(e.value)
             return
         if e.op == "load" and e.dtype in NATURAL:
-            self.address(e.value, e.args[0], e.dtype)
-            f.mem("v128.load32_splat")
+            f.mem("v128.load32_splat", self.address(e.value, e.args[0], e.dtype))
             return
         self.scalar.root(e)
         if e.dtype is BOOL:
@@ -431,10 +445,10 @@ def load_each_second(f: Function, dtype: DType) -> None:
         f.emit(f"i32x4.extend_low_i16x8_{sign}")
 
 
-def store(f: Function, dtype: DType) -> None:
-    """(address, lanes) -> : store four elements."""
+def store(f: Function, dtype: DType, more: int = 0) -> None:
+    """(address, lanes) -> : store four elements at the address + `more` bytes, which are 0 for narrow types."""
     if dtype in NATURAL:
-        f.mem("v128.store")
+        f.mem("v128.store", more)
         return
     if dtype is BOOL:
         f.i32x4(1).emit("v128.and")
