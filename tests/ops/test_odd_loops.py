@@ -115,6 +115,14 @@ MODELS: dict[str, tuple[str, str, str]] = {
         a = Slice (p, one, five, one)  b = Unsqueeze (u, one)  q = Concat <axis = 1> (a, b)
         c = Transpose <perm = [0, 2, 1]> (q)  d = MatMul (b, c)  e = Softmax <axis = -1> (d)  f = MatMul (e, q)
         o = Squeeze (f, one) }> (h, x)"""),
+    "windows with padding": (
+        "float[T, 12] x, float[1, 2, 12] h, float[3, 2, 5] w",
+        "float[1, 2, 12] v, float[T, 6] y",
+        """v, y = Scan <num_scan_inputs = 1, body = s (float[1, 2, 12] p, float[12] u)
+            => (float[1, 2, 12] q, float[6] o) {
+        a = Conv <pads = [2, 2]> (p, w)  b = ReduceMax <keepdims = 1> (a, one)  c = Tanh (b)  d = Add (c, u)
+        e = Mul (p, half)  q = Add (e, d)  f = MaxPool <kernel_shape = [3], strides = [2], pads = [1, 0]> (a)
+        g = ReduceSum <keepdims = 0> (f, one)  o = Squeeze (g, zero) }> (h, x)"""),
     "rows of a buffer that the loop carries": (
         "float[2, T, 8] x, float[2, T, 8] h, float[2, 8] c",
         "float[2, T, 8] v, float[2, 8] d",

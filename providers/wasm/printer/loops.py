@@ -121,8 +121,9 @@ class _Printer:
 
     def _for(self, s: For) -> None:
         with self._bounds(s) as (counter, end):
-            if s.kind == "vector":
-                self._lanes(s, counter, end)
+            in_lanes = s.kind == "vector" and self._lanes(s, counter, end)
+            if in_lanes and s.extent.op == "const" and s.extent.value % LANES == 0:
+                return  # no remainder
             with self.f.until(counter, end):
                 self.block(s.body)
 
@@ -137,12 +138,12 @@ class _Printer:
 
     # ── lanes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _lanes(self, s: For, counter: int, end: int) -> None:
+    def _lanes(self, s: For, counter: int, end: int) -> bool:
         """Emit the four-lane part of a vector loop, if it has one. The counter ends at the start of the scalar
-        remainder."""
+        remainder. Returns whether it has one."""
         plan = _Plan(s, self.code)
         if not plan.ok:
-            return
+            return False
         f = self.f
         flat = len(plan.sums) in (1, 2) and not any(isinstance(b, For) for b in s.body)
         banks = self._banks(plan.sums, BANKS if flat else 1)
@@ -159,6 +160,7 @@ class _Printer:
                 f.set(banks[0][var])
             self._across(var, banks[0][var], op, dtype)
         f.release(*[v for bank in banks for v in bank.values()], *inner.values())
+        return True
 
     @contextmanager
     def _after_native(self, s: For, vector: Vector, counter: int, end: int) -> Iterator[None]:

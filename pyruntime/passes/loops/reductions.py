@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32, I64
-from pyruntime.ir.expr import Expr, cast, const, dim, index, rewrite, select, walk
+from pyruntime.ir.expr import Expr, affine, cast, const, dim, index, rebuild, rewrite, select, walk
 from pyruntime.ir.kernel import Map, Reduce
+from pyruntime.ir.shape import AnyDim, Shape
 
 LAST = (1 << 31) - 1
 
@@ -18,12 +19,18 @@ def plain_reductions(r: Reduce) -> list[Map | Reduce]:
         zeros = {r.out.rank + n: const(0, I32) for n in range(len(r.extents))}
         one = rewrite(r.expr, lambda x: zeros.get(x.value) if x.op == "index" else None)
         return [_result(r, const(0, I64) if r.op.startswith("arg") else one)]
-    if not r.op.startswith("arg"):
-        if r.epilogue is None or not any(x.op == "at" for x in walk(r.epilogue)):
-            return [r]
-        total = Reduce(r.op, r.extents, r.expr).making(r.out.shape, r.expr.dtype, r.node)
-        return [total, _result(r, total.out.at(*[index(n) for n in range(r.out.rank)]))]
     shape, out = (*r.out.shape, *r.extents), list[Map | Reduce]()
+    if not r.op.startswith("arg"):
+        terms = _with_padding(r.expr, shape, out, r)
+        loads = r.epilogue is not None and any(x.op == "at" for x in walk(r.epilogue))
+        if not loads and terms is r.expr:
+            return [r]
+        total = Reduce(r.op, r.extents, terms, None if loads else r.epilogue)
+        if loads:
+            total.making(r.out.shape, terms.dtype, r.node)
+            return [*out, total, _result(r, total.out.at(*[index(n) for n in range(r.out.rank)]))]
+        total.replaces(r, r.outputs)
+        return [*out, total]
     value = r.expr
     if any(x.args and x.op != "at" and x.dtype is not I32 for x in walk(value)):
         out.append(Map(value).making(shape, value.dtype, r.node))
@@ -48,3 +55,52 @@ def _result(r: Reduce, value: Expr) -> Map:
     made = Map(value)
     made.replaces(r, r.outputs)
     return made
+
+
+def _with_padding(e: Expr, shape: Shape, out: list[Map | Reduce], r: Reduce) -> Expr:
+    """The terms of a sum over windows, with loads of padded tensors instead of guards, which would be tested for each
+    term. shape: the extents of all axes of e; out: gets the maps that pad"""
+
+    def visit(x: Expr) -> Expr | None:
+        if x.op != "guard":
+            return None
+        axes = sorted(_axes(x, shape), key=lambda a: a.op == "add")  # windows last, where vectors run
+        used = [i.value for a in axes for i in walk(a) if i.op == "index"]
+        if not axes or axes[-1].op != "add" or len(used) > len(set(used)):
+            return None
+        made = Map(_over(x, {a.key(): index(n) for n, a in enumerate(axes)}))
+        made.making([_extent(a, shape) or 1 for a in axes], made.expr.dtype, r.node)
+        out.append(made)
+        return made.out.at(*axes)
+
+    return rewrite(e, visit)
+
+
+def _axes(x: Expr, shape: Shape) -> list[Expr]:
+    """The different indices, and sums of two indices as in windows, from which an expression is computed."""
+    if _extent(x, shape) is not None:
+        return [x]
+    found = {a.key(): a for part in x.args for a in _axes(part, shape)}
+    return list(found.values())
+
+
+def _over(x: Expr, axes: dict[object, Expr]) -> Expr:
+    """The expression with other expressions in place of those with these keys."""
+    if (found := axes.get(x.key())) is not None:
+        return found
+    return rebuild(x, [_over(a, axes) for a in x.args]) if x.args else x
+
+
+def _extent(c: Expr, shape: Shape) -> AnyDim | None:
+    """That of an index, or of the sum of two that a window adds, a · i + b · j with constants a, b > 0; else None."""
+    if c.op == "index":
+        return shape[c.value]
+    form = affine(c) if c.op == "add" else None
+    if form is None or form[0] != 0 or len(form[1]) != 2:
+        return None
+    total: AnyDim = 1
+    for (kind, axis), step in form[1].items():
+        if kind != "index" or not isinstance(step, int) or step < 1:
+            return None
+        total = total + step * (shape[axis] - 1)
+    return total
