@@ -8,6 +8,8 @@ columns are:
   steps above 1
 - how the loop runs
 - the largest difference from onnxruntime's results, as a fraction of the largest number among these
+
+--page: see bench/loops_page.py.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import numpy as np
 import onnxruntime
 from onnx import ModelProto
 
-from bench import machine
+from bench import loops_page, machine
 from bench.loop_models import BUILDERS, Feeds, build
 from pyruntime import InferenceSession, SessionOptions
 
@@ -39,7 +41,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--steps", type=int, nargs="+", default=[1, 64, 1024, 4096], help="default 1 64 1024 4096")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--page", nargs="*", choices=loops_page.CONFIGURATIONS, help="in Chromium; default: all")
+    parser.add_argument("--seconds", type=float, default=2, help="of the turns of a model in the page")
     options = parser.parse_args(argv)
+    if options.page is not None:
+        page = options.page or [*loops_page.CONFIGURATIONS]
+        loops_page.lines(options.models or BUILDERS, options.steps, page, options.seconds)
+        return 0
     print(f"{machine.processor()}, load {machine.load()}, {machine.commit()}; threads: {options.threads}, us a step")
     print(f"{'model':20}{'steps':>7}{'step by step':>14}{'procedure':>11}{'onnxruntime':>13}{'ratio':>7}{'opening':>9}")
     opened = min((n for n in options.steps if n > 1), default=0)

@@ -3,7 +3,7 @@
 import { adapterTimes } from './adapter_speed.js';
 import { compile } from './compile.js';
 import { measure } from './measure.js';
-import { again, open } from './opened.js';
+import { again, open, stop } from './opened.js';
 import { overhead } from './overhead.js';
 import { profile } from './profile.js';
 import { tune } from './tune.js';
@@ -92,4 +92,4 @@ async function adapter() {
 /** @param {import('./model.js').ModelInfo} info @param {import('./measure.js').Effort} effort */
 const model = (info, effort) => measure(runtimes, info, effort);
 
-Object.assign(globalThis, { bench: { start, model, open: (/** @type {import('./model.js').ModelInfo} */ info) => open(runtimes, info), again, openDecoder: (/** @type {{ model: string, past: number, behind?: number }} */ what) => openDecoder(Object.values(runtimes)[0], what), nextToken, decode: (/** @type {import('./decode.js').Decoder} */ what) => decode(runtimes, what), peak, adapter, adapterTimes, compile, training, overhead, profile, tune } });
+Object.assign(globalThis, { bench: { start, model, open: (/** @type {import('./model.js').ModelInfo} */ info) => open(runtimes, info), again, stop, openDecoder: (/** @type {{ model: string, past: number, behind?: number }} */ what) => openDecoder(Object.values(runtimes)[0], what), nextToken, decode: (/** @type {import('./decode.js').Decoder} */ what) => decode(runtimes, what), peak, adapter, adapterTimes, compile, training, overhead, profile, tune } });

@@ -4,7 +4,7 @@ import { difference, expected, Feeds, fetchBuffer } from './model.js';
 
 /** @typedef {import('./model.js').ModelInfo} ModelInfo */
 /** @typedef {import('./model.js').Outputs} Outputs */
-/** @typedef {{ run(): Promise<Outputs>, release(): Promise<void> }} Session */
+/** @typedef {{ run(options?: { signal?: AbortSignal }): Promise<Outputs>, release(): Promise<void> }} Session */
 /** @typedef {{ create(bytes: Uint8Array, feeds: Feeds): Promise<Session> }} Runtime */
 /** @typedef {{ error?: string, create?: number, first?: number, samples?: number[], difference?: number | string, placement?: Record<string, number> }} Timing milliseconds */
 /** @typedef {{ seconds: number, rounds: number }} Effort of the turns of one model, at most */

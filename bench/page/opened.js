@@ -16,8 +16,26 @@ export async function open(runtimes, info) {
   const [runtime] = Object.values(runtimes);
   const { session: made, timing, outputs } = await start(runtime, model, new Feeds(info, data));
   session = made;
-  return { ...timing, difference: difference(outputs, wanted) };
+  const explained = await /** @type {any} */ (made).session.explain?.();
+  return { ...timing, difference: difference(outputs, wanted), loops: explained?.nodes.filter((/** @type {any} */ node) => node.loop) };
 }
 
-/** Runs the session once more. */
-export const again = async () => void (await session?.run());
+/** Runs the session once more. @param {boolean} [stoppable] with a signal, which changes how the run is submitted */
+export const again = async (stoppable) => void (await session?.run(stoppable ? { signal: new AbortController().signal } : {}));
+
+/**
+ * Starts a run, stops it after some milliseconds, and releases the session. Returns the milliseconds from the stop until
+ * the session is released, which waits for the work in progress; null if the run ended before.
+ * @param {number} after
+ */
+export async function stop(after) {
+  const [controller, stopped] = [new AbortController(), /** @type {Session} */ (session)];
+  const isStopped = stopped.run({ signal: controller.signal }).then(() => false, () => true);
+  await new Promise((resolve) => setTimeout(resolve, after));
+  const start = performance.now();
+  controller.abort();
+  const found = await isStopped;
+  session = null;
+  await stopped.release();
+  return found ? performance.now() - start : null;
+}

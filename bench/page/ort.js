@@ -27,11 +27,11 @@ export class OrtSession {
     return new this.ort.Tensor(/** @type {any} */ (type), typed(type, bytes), dims);
   }
 
-  /** @returns {Promise<Outputs>} */
-  async run() {
+  /** @param {{ signal?: AbortSignal }} [options] @returns {Promise<Outputs>} */
+  async run(options = {}) {
     for (const feed of this.renewed) this.kept[feed.name] = this.tensor(feed);
     this.runs++;
-    const outputs = await this.session.run(this.kept);
+    const outputs = await this.session.run(this.kept, options);
     for (const [input, output] of this.feedback) this.kept[input] = outputs[output];
     return outputs;
   }

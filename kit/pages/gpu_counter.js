@@ -1,5 +1,6 @@
 // Counts the calls of WebGPU: a classic script that runs at the beginning of a page or a worker, before any runtime is
-// loaded. `gpuCounts` has the sums since it was last cleared.
+// loaded. `gpuCounts` has the sums since it was last cleared, and in `longest wait` the most milliseconds from a request
+// to learn when submitted work is done until the answer.
 {
   /** @type {Record<string, number>} */
   const counts = {};
@@ -40,6 +41,10 @@
       add('buffers');
       if (mappedAtCreation) add('written', size);
     });
+    listen(GPUQueue, 'onSubmittedWorkDone', (done) => {
+      const start = performance.now();
+      done.then(() => { counts['longest wait'] = Math.max(counts['longest wait'] ?? 0, performance.now() - start); }, () => {});
+    }, true);
     listen(GPUBuffer, 'destroy', () => add('destroyed'));
     listen(GPUBuffer, 'mapAsync', (buffer, mode, at = 0, size = buffer.size - at) => {
       if (mode === READ) add('readbacks');
