@@ -304,16 +304,28 @@ GPU = """
 """
 
 
-@pytest.mark.parametrize(("place", "timed"), [("worker", False), ("page", True)])
-def test_runs_on_the_gpu(tab: Callable[..., Tab], place: str, timed: bool) -> None:
+PRODUCTS = f"""g (float[n, n] x) => (float[n, n] y) {{
+    t0 = Identity (x)  {"".join(f"t{i + 1} = MatMul (t{i}, x)  " for i in range(200))} y = Identity (t200)
+}}"""
+STEPS = """g (float[n, n] x) => (float[n, n] y) <int64 steps = {500000}> {
+    y = Loop (steps, , x) <body = b (int64 i, bool c, float[n, n] v) => (bool d, float[n, n] w) {
+        d = Identity (c)  s = Sqrt (v)  w = Mul (s, s)
+    }>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("place", "timed", "text", "kernels"),
+    [("worker", False, PRODUCTS, 200), ("page", True, PRODUCTS, 200), ("worker", False, STEPS, 1)],
+)
+def test_runs_on_the_gpu(tab: Callable[..., Tab], place: str, timed: bool, text: str, kernels: int) -> None:
+    """STEPS is one procedure, whose dispatches are ranges of its steps."""
     page = tab()
     page.open("/esm.html")
-    lines = "".join(f"t{i + 1} = MatMul (t{i}, x)  " for i in range(200))
-    text = "g (float[n, n] x) => (float[n, n] y) { t0 = Identity (x) " + lines + "y = Identity (t200) }"
     options = {"enableProfiling": timed, **({"preferredOutputLocation": "gpu-buffer"} if place == "page" else {})}
     arg = {"model": encoded(parsed(text)), "n": 320, "options": options, "times": 1 if timed else 2}
     found: Any = page.run(TOOLS + GPU, arg)
-    assert found["placement"]["webgpu"] >= 200
+    assert found["placement"]["webgpu"] >= kernels
     for name, took in found["took"]:
         print(f"GPU of the {place}, timed {timed}: {name} after {took:.0f} ms")
         assert name == "AbortError" and took < 3 * SOON  # this GPU is a program: a product takes a fifth of a second

@@ -18,7 +18,7 @@ from pyruntime.ir.statements import rebuild
 
 from .adapter import Adapter
 from .limits.integer_ranges import Ranges
-from .limits.iterations import in_ranges
+from .limits.iterations import parts
 from .limits.support import conditions, reason
 from .printer.loops import Shader, generic, unless_faulty
 from .schedules import Scheduled, Task, scheduled
@@ -72,8 +72,9 @@ class WgslCodeWriter:
         attention = joints(kernels, private, self._chosen)
         for kernel in kernels:
             with our_fault("writing its shader", kernel.node):
-                task = Task(in_ranges(kernel, self.adapter), self._chosen(kernel.node), attention.get(id(kernel)))
-                calls += [self._invocation(kernel, one) for one in scheduled(task)]
+                for part in parts(kernel, self.adapter):
+                    task = Task(part, self._chosen(kernel.node), attention.get(id(kernel)))
+                    calls += [self._invocation(kernel, one) for one in scheduled(task)]
             written(kernel.node)
         return calls
 
@@ -82,7 +83,8 @@ class WgslCodeWriter:
         return json.dumps([asdict(s) for s in self.shaders], separators=(",", ":")).encode()
 
     def loop_form(self, kernel: Kernel) -> LoopCode:
-        *_, last = scheduled(Task(in_ranges(kernel, self.adapter), self._chosen(kernel.node)))
+        *_, steps = parts(kernel, self.adapter)
+        *_, last = scheduled(Task(steps, self._chosen(kernel.node)))
         return one_binding_each(last.lowered).code
 
     def text(self, function: str) -> str:

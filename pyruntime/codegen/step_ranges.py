@@ -18,9 +18,9 @@ from pyruntime.codegen.loop_ir import RangeNumber
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, binary, const, dim, minimum, rem
-from pyruntime.ir.kernel import For, Kernel, Let, Loops, Stmt, When
+from pyruntime.ir.kernel import For, Kernel, Let, Loops, Stmt, Store, When
 from pyruntime.ir.shape import AnyDim
-from pyruntime.ir.statements import statements
+from pyruntime.ir.statements import nodes, statements
 
 
 class Steps(NamedTuple):
@@ -66,6 +66,30 @@ def as_dispatches(kernel: Loops, length: AnyDim) -> Loops:
     number = Expr("range", (), I32, RangeNumber(count))
     body = _range(kernel, steps, length, count, number)
     return _with_body(kernel, For(steps.units.var, steps.units.extent, body, "parallel"))
+
+
+def as_start_and_steps(kernel: Loops) -> list[Loops]:
+    """The procedure as two, which need fewer tensors each: what is before the loop over the steps, and the rest. Itself
+    if nothing is before the loop, or if that has scratch memory."""
+    steps = steps_of(kernel)
+    if steps is None:
+        return [kernel]
+    before = steps.units.body.index(steps.loop)
+    lets: list[Stmt] = [s for s in steps.units.body[:before] if isinstance(s, Let)]
+    start: list[Stmt] = [s for s in steps.units.body[:before] if not isinstance(s, Let)]
+    parts = [_part(kernel, steps.units, [*lets, *body]) for body in (start, steps.units.body[before:])]
+    return parts if start and not parts[0].scratch else [kernel]
+
+
+def _part(kernel: Loops, units: For, body: list[Stmt]) -> Loops:
+    """A procedure with a part of the statements of a unit, and the tensors that these use."""
+    part = _with_body(kernel, For(units.var, units.extent, body, "parallel"))
+    used = {s.target.uid for s in statements(body) if isinstance(s, Store)}
+    used |= {x.value.uid for x in nodes(body) if x.op == "at"}
+    part.args, part.outputs, part.scratch = (
+        tuple([t for t in tensors if t.uid in used]) for tensors in (kernel.args, kernel.outputs, kernel.scratch)
+    )
+    return part
 
 
 def _range(kernel: Loops, steps: Steps, length: AnyDim, count: AnyDim, number: Expr) -> list[Stmt]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from pyruntime import InferenceSession, SessionOptions
 from pyruntime.codegen.step_ranges import as_dispatches, as_work_units
 from pyruntime.providers.wasm.threads import cost
 from pyruntime.providers.webgpu.limits import iterations
+from pyruntime.providers.webgpu.wgpu_device import shared_device
 from tests.ops.compare import parsed
-from tests.ops.test_whole_loops import BODIES, feeds_of, model, opened
+from tests.ops.test_whole_loops import BODIES, feeds_of, model, opened, same
 
 STEPS = 3  # of a range
 EDGES = [0, 1, 2, 3, 4, 8, 9, 10]
@@ -54,6 +56,26 @@ def test_edges_of_ranges(name: str, threads: int, monkeypatch: pytest.MonkeyPatc
 def test_edges_of_ranges_on_the_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers may contract products and sums of one shader, and not of the other."""
     check(model(BODIES[name], "scan", width=130), monkeypatch, 1e-4, providers=[GPU])
+
+
+@pytest.mark.parametrize("name", ["columns", "states change places and values", "a cell"])
+def test_initial_states_in_a_shader_of_their_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One shader of the whole procedure would have one tensor too many."""
+    m = model(BODIES[name], "scan", width=130)
+    device = shared_device()
+    counted = iterations.buffers
+    found: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(iterations, "buffers", lambda kernel: found.append(counted(kernel)) or found[-1])
+        whole = opened(m, providers=[GPU])
+    monkeypatch.setattr(device, "adapter", replace(device.adapter, storage_buffers=max(found) - 1))
+    patch(monkeypatch, STEPS)
+    divided = opened(m, providers=[GPU])
+    kernels = [[len(n["kernels"]) for n in s.explain()["nodes"] if n["op"] == "Scan"] for s in (whole, divided)]
+    assert kernels[1] == [kernels[0][0] + 1]
+    for count in EDGES:
+        feeds = feeds_of(count, 130)
+        same(divided.run(None, feeds), whole.run(None, feeds))
 
 
 @pytest.mark.parametrize("providers", [["wasm"], [GPU]])

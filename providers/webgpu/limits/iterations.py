@@ -9,12 +9,13 @@ import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from pyruntime.codegen.step_ranges import as_dispatches, steps_of
+from pyruntime.codegen.step_ranges import as_dispatches, as_start_and_steps, steps_of
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
-from pyruntime.ir.expr import Expr
-from pyruntime.ir.kernel import For, Kernel, Let, Loops, Map, Reduce, Stmt, When, While
+from pyruntime.ir.expr import Expr, walk
+from pyruntime.ir.kernel import For, Kernel, Let, Loops, Map, Reduce, Stmt, When, While, root
 from pyruntime.ir.shape import AnyDim, Dim, Undecided
+from pyruntime.ir.statements import expressions_of
 
 from ..adapter import Adapter
 from ..printer.loops import GROUP
@@ -27,7 +28,7 @@ Count = Any  # float | AnyDim
 # Most iterations of an invocation in a range of steps. Each takes up to a microsecond, because states are in memory;
 # drivers end dispatches of two seconds, and llvmpipe those of 65,535 iterations.
 RANGE = 1 << 15
-SOFTWARE_RANGE = 1 << 23  # of all invocations on adapters that compute on the CPU
+SOFTWARE_RANGE = 1 << 21  # of all invocations on adapters that compute on the CPU: up to 10 ns each
 RANGES = 1 << 16  # each has a parameter block of 256 bytes; longer loops have longer ranges
 
 
@@ -62,23 +63,46 @@ def at_most(kernel: Map | Reduce | Loops, adapter: Adapter) -> AnyDim | None:
     return count if isinstance(count, Dim) else int(count)
 
 
-def in_ranges(kernel: Kernel, adapter: Adapter) -> Kernel:
-    """A procedure of many steps as dispatches of ranges of them; other kernels as they are."""
-    steps = steps_of(kernel)
-    if steps is None:
-        return kernel
+def parts(kernel: Kernel, adapter: Adapter) -> list[Kernel]:
+    """A procedure of many steps as dispatches of ranges of them, after a procedure of its own for the initial states if
+    one shader would have too many tensors; other kernels as they are."""
+    if steps_of(kernel) is None:
+        return [kernel]
     assert isinstance(kernel, Loops)
+    few = buffers(kernel) <= adapter.storage_buffers
+    *start, steps = [kernel] if few else as_start_and_steps(kernel)
+    return [*start, _in_ranges(steps, adapter)]
+
+
+def buffers(kernel: Kernel) -> int:
+    """The number of storage buffers of its shader: one for all tensors that share memory, one for the fault record."""
+    tensors = [*kernel.outputs, *kernel.inputs, *(kernel.scratch if isinstance(kernel, Loops) else ())]
+    seen: set[int] = set()
+    checks = any(x.op == "checked" for e in expressions_of(kernel) for x in walk(e, seen))
+    return len({root(t).uid for t in tensors}) + checks
+
+
+def _in_ranges(kernel: Loops, adapter: Adapter) -> Loops:
+    steps = steps_of(kernel)
+    assert steps is not None
     shares = workgroup_procedure.cooperates(kernel)
-    try:
-        rounds = 1 + _rounds(steps.loop.body, _Estimates(kernel, Ranges()), shares)
-    except _Unbounded:
-        rounds = 1
-    length: AnyDim = int(RANGE / rounds)
+    rounds: AnyDim = 1
+    for extents in (_Bounds(), _Estimates(kernel, Ranges())):
+        try:
+            rounds = sh.maximum(_whole(1 + _rounds(steps.loop.body, extents, shares)), 1)
+            break
+        except (_Unbounded, Undecided):
+            continue
+    length: AnyDim = sh.floordiv(RANGE, rounds)
     if adapter.software:
         invocations = sh.maximum(steps.units.extent.value * (GROUP if shares else 1), 1)
-        length = sh.minimum(length, sh.floordiv(int(SOFTWARE_RANGE / rounds), invocations))
+        length = sh.minimum(length, sh.floordiv(sh.floordiv(SOFTWARE_RANGE, rounds), invocations))
     least = sh.maximum(sh.ceildiv(steps.loop.extent.value, RANGES), 1)
     return as_dispatches(kernel, sh.maximum(length, least))
+
+
+def _whole(count: Count) -> AnyDim:
+    return count if isinstance(count, Dim) else int(min(count, RANGE))
 
 
 def _count(kernel: Map | Reduce | Loops, adapter: Adapter, extents: _Extents) -> Count:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, walk
-from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Tensor, root
+from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ir.statements import expressions_of
 
@@ -17,19 +17,24 @@ from ..schedules.vec4 import vectorized
 from ..schedules.vec4_access import WIDTH
 from . import int64_fits, iterations
 from .integer_ranges import Ranges
+from .iterations import parts
 
 
 def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> str:
     """ "" if the kernel can run, else the reason as a sentence."""
     if not isinstance(kernel, (Map, Reduce, Loops, Call)):
         return f"{type(kernel).__name__} runs on the host"
-    kernel = iterations.in_ranges(kernel.definition() if isinstance(kernel, Call) else kernel, adapter)
+    definition = kernel.definition() if isinstance(kernel, Call) else kernel
+    assert isinstance(definition, (Map, Reduce, Loops))
+    return next(filter(None, (_part(part, adapter, ranges or Ranges()) for part in parts(definition, adapter))), "")
+
+
+def _part(kernel: Kernel, adapter: Adapter, ranges: Ranges) -> str:
     assert isinstance(kernel, (Map, Reduce, Loops))
-    ranges = ranges or Ranges()
     tensors = [*kernel.outputs, *kernel.inputs, *(kernel.scratch if isinstance(kernel, Loops) else ())]
     if why := next(filter(None, (_tensor(t, adapter) for t in tensors)), ""):
         return why
-    buffers = len({root(t).uid for t in tensors}) + _checks(kernel)
+    buffers = iterations.buffers(kernel)
     if buffers > adapter.storage_buffers:
         return f"{buffers} tensors in one kernel, the GPU allows {adapter.storage_buffers}"
     if adapter.iterations and (why := _loops(kernel, adapter, ranges)):
@@ -54,7 +59,7 @@ def _loops(kernel: Map | Reduce | Loops, adapter: Adapter, ranges: Ranges) -> st
 
 def conditions(kernel: Kernel, adapter: Adapter) -> list[tuple[AnyDim, str]]:
     """What dims must fulfil in a run of a kernel, as dims that must not be 0, each with a message."""
-    kernel = iterations.in_ranges(kernel.definition() if isinstance(kernel, Call) else kernel, adapter)
+    *_, kernel = parts(kernel.definition() if isinstance(kernel, Call) else kernel, adapter)
     if not adapter.iterations or not isinstance(kernel, (Map, Reduce, Loops)):
         return []
     count = iterations.at_most(kernel, adapter)
@@ -62,12 +67,6 @@ def conditions(kernel: Kernel, adapter: Adapter) -> list[tuple[AnyDim, str]]:
     static = isinstance(count, int)  # `reason` has decided
     text = f"over {adapter.iterations} loop iterations in one invocation, at which this GPU stops; use WebAssembly"
     return [] if static or fits == 1 else [(fits, text)]
-
-
-def _checks(kernel: Map | Reduce | Loops) -> bool:
-    """Whether a kernel checks indices, so that it needs the fault record."""
-    seen: set[int] = set()
-    return any(x.op == "checked" for e in expressions_of(kernel) for x in walk(e, seen))
 
 
 def _tensor(t: Tensor, adapter: Adapter) -> str:
