@@ -123,8 +123,8 @@ def with_sampling(graph: Graph, logits: str | None, positions: int = 0, masks: b
 
 
 def _left_padded(node: Node) -> Node:
-    """GroupQueryAttention that takes texts of different lengths as other models do: each ends in the last place. Its own
-    rule, by which each begins in the first place, would move new keys among the past ones."""
+    """GroupQueryAttention that takes texts of different lengths as other models do: each ends in the last place. Its
+    own rule, by which each begins in the first place, would move new keys among the past ones."""
     if (node.domain, node.op) != ("com.microsoft", "GroupQueryAttention") or node.attrs.get("sliding_window_cache"):
         return node
     return replace(node, attrs={**node.attrs, "left_padded": 1})

@@ -10,6 +10,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F8E4M3FN, I8, U8
 from pyruntime.ir.expr import Expr, X, const, dim, maximum, select
 from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.microsoft import MICROSOFT
 from pyruntime.ops.microsoft.kv_cache import Codes, PerItem, Window, append_keys
 from pyruntime.ops.standard.attention import (
@@ -37,9 +38,9 @@ def group_query_attention(
     head_sink: Tensor | None = None, k_scale: Tensor | None = None, v_scale: Tensor | None = None,
     q_norm_weight: Tensor | None = None, k_norm_weight: Tensor | None = None, *, causal: int = 1, do_rotary: int = 0,
     k_quant_type: str = "NONE", kv_cache_bit_width: int = 0, kv_num_heads: int, left_padded: int = 0,
-    local_window_size: int = -1, num_heads: int, qk_norm_epsilon: float = 1e-6, qk_output: int = 0, rotary_interleaved: int = 0,
-    scale: float = 0.0, sliding_window_cache: int = 0, smooth_softmax: int = -1, softcap: float = 0.0,
-    v_quant_type: str = "NONE",
+    local_window_size: int = -1, num_heads: int, qk_norm_epsilon: float = 1e-6, qk_output: int = 0,
+    rotary_interleaved: int = 0, scale: float = 0.0, sliding_window_cache: int = 0, smooth_softmax: int = -1,
+    softcap: float = 0.0, v_quant_type: str = "NONE",
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Causal attention where item n has seqlens_k[n] + 1 keys, of which the last S (all, in a first prompt) are new.
     New keys are appended to the item's own past, in a cache of max(P, total_sequence_length) places, or of P places if
