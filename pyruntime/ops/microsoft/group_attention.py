@@ -54,10 +54,7 @@ def group_query_attention(
     _check_attributes(t, local_window_size, causal, smooth_softmax)
     q, k, v = group_heads(t, query, key, value, num_heads, kv_num_heads)
     if q_norm_weight is not None and k_norm_weight is not None:
-        q, k = (
-            scale_and_shift(t, root_mean_square(t, x, -1, qk_norm_epsilon)[0], w, None, x.dtype)
-            for x, w in ((q, q_norm_weight), (k, k_norm_weight))
-        )
+        q, k = (_normalised(t, x, w, qk_norm_epsilon) for x, w in ((q, q_norm_weight), (k, k_norm_weight)))
     rows = q.shape[2]
     for x in (k, v):
         t.require_equal(x.shape[2], rows, "keys and queries differ in number")
@@ -75,9 +72,6 @@ def group_query_attention(
     def start(n: Expr) -> Expr:
         """The number of past keys of item n."""
         return select(first != 0, 0, end(n) - dim(rows))
-
-    def padding(n: Expr) -> Expr:
-        return dim(total) - end(n)
 
     def first_position(n: Expr) -> Expr:
         return maximum(end(n) - dim(rows), 0) if left_padded else start(n)
@@ -102,16 +96,16 @@ def group_query_attention(
     else:
         most = rows if past_key is None else past_key.shape[2] + rows
         t.require(sh.compare("le", total, most), "total_sequence_length exceeds the past keys plus the new ones")
-        if left_padded:
-            presents = [_followed(t, old, new, total) for old, new in zip(olds, news, strict=True)]
-        else:
-            presents = [append_keys(t, old, new, start, total) for old, new in zip(olds, news, strict=True)]
+        presents = [
+            _followed(t, old, new, total) if left_padded else append_keys(t, old, new, start, total)
+            for old, new in zip(olds, news, strict=True)
+        ]
         cached = [t.slice(x, 2, 0, total) for x in presents]  # a cache may have unused places
         biases = [] if attention_bias is None else [add_mask(t, attention_bias, (*q.shape[:3], total))]
         left = local_window_size - 1 if local_window_size > 0 else -1
         if left_padded:
-            biases += [window_mask(lambda n: dim(total) - dim(rows), left, 0 if causal else -1), behind(padding)]
-            bias = chain(*biases)
+            places = window_mask(lambda n: dim(total) - dim(rows), left, 0 if causal else -1)
+            bias = chain(*biases, places, behind(lambda n: dim(total) - end(n)))
         else:
             bias = chain(*biases, window_mask(start, left, 0) if causal else length_mask(end))
     keys, values = (code.decode(t, x, query.dtype) for code, x in zip(codes, cached, strict=True))
@@ -119,6 +113,10 @@ def group_query_attention(
     done = attend(t, q, keys, values, scale=scale or None, softcap=softcap, bias=bias, sink=sink)
     scores = done.probabilities if qk_output == 2 else t.map(select(X == MASKED, 0.0, X), done.biased)
     return merge_heads(t, done.out), *presents, t.cast(scores, query.dtype)
+
+
+def _normalised(t: Tracer, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    return scale_and_shift(t, root_mean_square(t, x, -1, epsilon)[0], weight, None, x.dtype)
 
 
 def _followed(t: Tracer, old: Tensor | None, new: Tensor, total: AnyDim) -> Tensor:
