@@ -77,10 +77,8 @@ def group_query_attention(
         return maximum(end(n) - dim(rows), 0) if left_padded else start(n)
 
     if do_rotary == 1 and cos_cache is not None and sin_cache is not None:
-        q, k = (
-            rotate_by_caches(t, x, cos_cache, sin_cache, position_ids, first_position, rotary_interleaved)
-            for x in (q, k)
-        )
+        rotation = (cos_cache, sin_cache, position_ids, first_position, rotary_interleaved)
+        q, k = (rotate_by_caches(t, x, *rotation) for x in (q, k))
     elif do_rotary == 1:
         raise t.shape_error("do_rotary needs cos_cache and sin_cache")
     scales = [_channels(t, scale, x) for scale, x in ((k_scale, k), (v_scale, v))]
