@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -13,6 +14,7 @@ import tokenizers
 
 from kit import zoo
 from pyruntime import InvalidInput, NotSupported, TextGenerator
+from pyruntime.runtime.writing import mask_feeds
 from tests.test_text_generator import DECODER, TOKENIZER
 
 SCHEMA: dict[str, Any] = {
@@ -99,7 +101,9 @@ def test_refused(writer: TextGenerator, monkeypatch: pytest.MonkeyPatch) -> None
     for form, message in [
         ({"xml": "a"}, "format is"), ("json", "format is"), ({"schema": 3}, "a schema is an object"),
         ({"schema": {"type": "nothing"}}, "the format is refused"), ({"regex": "("}, "the format is refused"),
-        ({"grammar": "begin: 1"}, "the format is refused"), ({"schema": "{"}, "the schema of the format is refused"),
+        ({"grammar": "begin: 1"}, "the format is refused"),
+        ({"schema": {"not": {}}}, "the format is refused"), ({"regex": ""}, "only an empty text"),
+        ({"schema": "{"}, "the schema of the format is refused"),
     ]:  # fmt: skip
         with pytest.raises(InvalidInput, match=message):
             writer.generate("The", format=form)
@@ -108,3 +112,8 @@ def test_refused(writer: TextGenerator, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(NotSupported, match="llguidance"):
         writer.generate("The", format={"regex": "a"})
+
+
+def test_masks_of_a_draft_with_another_number_of_tokens() -> None:
+    for words, flat in ((1, [7, 9]), (3, [7, 8, 0, 9, 1, 0])):
+        assert mask_feeds(SimpleNamespace(words=words), [0, 2], [[7, 8], [9, 1]])[1].values == flat

@@ -44,7 +44,9 @@ class Formats:
         try:
             import llguidance
         except ImportError as e:
-            raise NotSupported("the package llguidance is not installed", hint="pip install llguidance") from e
+            raise NotSupported(
+                "the package llguidance is not installed", hint='pip install "pyruntime-onnx[format]"'
+            ) from e
         if self._tokens is None:
             wrapped = _Vocabulary(self._tokenizer, self._stop_tokens)
             self._tokens = llguidance.LLTokenizer(wrapped, eos_token=wrapped.stop_tokens)  # type: ignore[arg-type]
@@ -52,6 +54,8 @@ class Formats:
         first = llguidance.LLMatcher(self._tokens, grammar, log_level=0)
         if first.is_error():
             raise InvalidInput(f"the format is refused: {first.get_error()}", hint=_HINT)
+        if first.is_accepting() and not _bits(first.deep_copy(), self._words).any():
+            raise InvalidInput("the format allows only an empty text", hint=_HINT)
         return lambda: _format(first.deep_copy(), self._words)
 
 
@@ -70,14 +74,19 @@ def _grammar(library: Any, kind: str, given: Any) -> str:
         raise InvalidInput(f"the {kind} of the format is refused: {e}", hint=_HINT) from e
 
 
+def _bits(matcher: Any, words: int) -> Any:
+    """The tokens that may follow, as the input `masks` of a session has them."""
+    bits = np.frombuffer(matcher.compute_bitmask(), "<i4")[:words]
+    return np.pad(bits, (0, words - len(bits)))
+
+
 def _format(matcher: Any, words: int) -> Format:
     def mask(of: Any) -> Sequence[int]:
-        found = np.zeros(words, "<i4")
-        bits = np.frombuffer(of.compute_bitmask(), "<i4")[:words]
-        found[: len(bits)] = bits
+        found = _bits(of, words)
         if of.is_error() or not found.any():
-            raise ExecutionError(f"no token of this model continues the format: {of.get_error()}")
-        return found.tolist()
+            why = of.get_error()
+            raise ExecutionError("no token of this model continues the format" + (f": {why}" if why else ""))
+        return list(found.tolist())
 
     def masks(drafted: list[int]) -> list[Sequence[int]]:
         found, draft = [mask(matcher)], matcher.deep_copy() if drafted else matcher

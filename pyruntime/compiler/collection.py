@@ -1,6 +1,5 @@
 """Compiling makes hundreds of thousands of objects, nearly all of which live until it ends. Python's collector of
-cycles walks through them again and again and finds nothing: 40 % of the processor time for SmolLM2 natively
-(docs/design/startup.md#compiling)."""
+cycles walks through them again and again and finds nothing (docs/design/startup.md#compiling)."""
 
 from __future__ import annotations
 

@@ -75,11 +75,11 @@ class Format:
 
 
 def mask_feeds(layout: DecoderLayout, rows: list[int], masks: list[Sequence[int]]) -> list[Made]:
-    """The inputs of masks: in the row of each of them, the tokens that may follow. None if the session has no such
-    inputs."""
+    """The inputs of masks: in the row of each of them, the tokens that may follow; those of a model with fewer tokens
+    are cut. An empty list for a session without such inputs."""
     if layout.words == 0:
         return []
-    flat = [word for mask in masks for word in mask]
+    flat = [word for mask in masks for word in [*mask, *[0] * layout.words][: layout.words]]
     return [Made("masked", [len(rows)], rows), Made("masks", [len(masks), layout.words], flat)]
 
 

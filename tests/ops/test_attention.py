@@ -441,3 +441,24 @@ def test_a_mask_of_one_row_under_is_causal(past: int) -> None:
     for shape in ((1, 5 + past), (2, 1, 1, 5 + past)):
         m, feeds = node_model("Attention", [q, k, v, np.broadcast_to(row, shape), *rest], 24, is_causal=1)
         np.testing.assert_allclose(by_session(m, feeds)[0], want, rtol=1e-5)
+
+
+def test_texts_that_are_padded_on_the_left() -> None:
+    """In sessions with sample_positions GroupQueryAttention has this rule. ONNX Runtime computes each text alone."""
+    attrs = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1}
+    tables, past = [floats(9, 8), floats(9, 8)], [floats(1, 2, 0, 16)] * 2
+    texts = [[floats(1, n, width) for width in (64, 32, 32)] for n in (6, 4)]  # of the second, two places are padding
+
+    def run(of: Any, arrays: list[Any], past: list[Any], lengths: list[int], total: int, **more: Any) -> list[Any]:
+        rest = [np.array(lengths, np.int32), np.array(total, np.int32), *tables]
+        feeds = [*arrays, *past, *rest]
+        return list(of(*node_model("GroupQueryAttention", feeds, 1, 3, "com.microsoft", **attrs, **more)))
+
+    alone = [run(by_onnxruntime, text, past, [n - 1], n)[0] for n, text in zip((6, 4), texts, strict=True)]
+    padded = [np.pad(x, ((0, 0), (2, 0), (0, 0))) for x in texts[1]]
+    both = [np.concatenate(pair) for pair in zip(texts[0], padded, strict=True)]
+    empty = [floats(2, 2, 0, 16)] * 2
+    first, *caches = run(by_session, [x[:, :5] for x in both], empty, [4, 2], 5, left_padded=1)
+    same([first[:1], first[1:, 2:]], [alone[0][:, :5], alone[1][:, :3]], 1e-5)
+    found = run(by_session, [x[:, 5:] for x in both], caches, [5, 3], 6, left_padded=1)[0]
+    same([found[:1], found[1:]], [alone[0][:, 5:], alone[1][:, 3:]], 1e-5)

@@ -127,7 +127,7 @@ def test_on_the_gpu(form: str) -> None:
 
 
 def test_numbers_of_steps_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns of 2^31 - 1 steps, of which each ends after its first: the loop goes on in the second half of the range."""
+    """Turns of 2^30 steps; the last steps have numbers beyond 2^31."""
     m = parsed("""g (int64 last) => (int64 y, int64 z) {
         zero = Constant <value = int64 {0}> ()
         y, z = Loop (, , zero, zero) <body = b (int64 i, bool c, int64 h, int64 k) => (bool more, int64 v, int64 w)

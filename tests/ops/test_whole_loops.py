@@ -89,6 +89,11 @@ BODIES = {
         e = Loop (k, , h) <body = inner (int64 j, bool b1, float[2, N] p) => (bool b2, float[2, N] q)
             { b2 = Identity (b1)  r = Add (p, u)  q = Tanh (r) }>
         v = Add (e, u)  o = Sub (v, h)""",
+    "an inner loop whose count is far below zero": """a = ArgMax <axis = 1, keepdims = 0> (u)
+        most = ReduceMax <keepdims = 0> (a)  much = Constant <value = int64 {2147483690}> ()  k = Sub (most, much)
+        e = Loop (k, , h) <body = inner (int64 j, bool b1, float[2, N] p) => (bool b2, float[2, N] q)
+            { b2 = Identity (b1)  r = Add (p, u)  q = Tanh (r) }>
+        v = Add (e, u)  o = Sub (v, h)""",
     "a result that is a state": "v = Add (h, u)  o = Identity (v)",
     "a result that is an input": "v = Add (h, u)  o = Identity (u)",
     "a state that stays": "v = Identity (h)  o = Add (v, u)",
@@ -308,6 +313,26 @@ def test_sums_of_products_leave_the_loop(name: str) -> None:
             same(session.run(None, feeds), steps.run(None, feeds))
         if count:
             same(session.run(None, feeds), by_onnxruntime(m, feeds))
+
+
+READ_ELSEWHERE = {
+    "carried on": "to = Identity (r)", "computed on": "e = Sin (r)  to = Add (w, e)",
+    "carried in its place": "to = Neg (r)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READ_ELSEWHERE)
+def test_a_sum_that_another_result_reads_stays(name: str) -> None:
+    m = parsed(f"""g (float[T, 2, 20] x, float[20, 20] start) => (float[20, 20] total, float[20, 20] other) {{
+        total, other = Scan <num_scan_inputs = 1, body = b (float[20, 20] s, float[20, 20] w, float[2, 20] u)
+            => (float[20, 20] r, float[20, 20] to) {{
+                t = Transpose <perm = [1, 0]> (u)  p = MatMul (t, u)  r = Add (s, p)
+                {READ_ELSEWHERE[name]} }}> (start, start, x)
+    }}""")
+    rng = np.random.default_rng(3)
+    feeds = {"x": rng.random((5, 2, 20), np.float32), "start": rng.random((20, 20), np.float32)}
+    for session in (opened(m), opened(m, providers=[GPU])):
+        same(session.run(None, feeds), by_onnxruntime(m, feeds), 1e-5)
 
 
 @pytest.mark.parametrize("rows", ["B", "3", "4"])

@@ -4,8 +4,8 @@ else:
     lanes/load.float32.0/scalar.0/vmulps.0:0:1/store.float32.1:2        y[i] = x[i] * s
 
 Each word after the first is an instruction for eight elements; its operands are numbers of earlier ones. Stores are the
-last words; if there are several, they store 32-bit elements. The function's
-operands are the number of elements, addresses, scalars (their bits) and `memories`.
+last words; if there are several, they store 32-bit elements. The function's operands are the number of elements,
+addresses, scalars (their bits) and `memories`.
 """
 
 from __future__ import annotations

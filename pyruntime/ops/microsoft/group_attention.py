@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
@@ -73,11 +73,11 @@ def group_query_attention(
         """The number of past keys of item n."""
         return select(first != 0, 0, end(n) - dim(rows))
 
-    def first_position(n: Expr) -> Expr:
-        return maximum(end(n) - dim(rows), 0) if left_padded else start(n)
+    def position(n: Expr, s: Expr) -> Expr:
+        return maximum(end(n) - dim(rows) + s, 0) if left_padded else start(n) + s
 
     if do_rotary == 1 and cos_cache is not None and sin_cache is not None:
-        rotation = (cos_cache, sin_cache, position_ids, first_position, rotary_interleaved)
+        rotation = (cos_cache, sin_cache, position_ids, position, rotary_interleaved)
         q, k = (rotate_by_caches(t, x, *rotation) for x in (q, k))
     elif do_rotary == 1:
         raise t.shape_error("do_rotary needs cos_cache and sin_cache")
@@ -188,13 +188,19 @@ def group_heads(
 
 
 def rotate_by_caches(
-    t: Tracer, x: Tensor, cos: Tensor, sin: Tensor, ids: Tensor | None, start: PerItem, interleaved: int
+    t: Tracer,
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    ids: Tensor | None,
+    position: Callable[[Expr, Expr], Expr],
+    interleaved: int,
 ) -> Tensor:
-    """Rotary embedding by tables of cosines and sines, at positions `ids` (N, S) or from start(n) on."""
+    """Rotary embedding by tables of cosines and sines, at positions `ids` (N, S) or position(n, s)."""
 
     def angle(cache: Tensor) -> Angle:
         def at(n: Expr, s: Expr, pair: Expr) -> Expr:
-            place = start(n) + s if ids is None else ids.at(n, s)
+            place = position(n, s) if ids is None else ids.at(n, s)
             return cache.at(t.checked_index(place, cache.shape[0]), pair)
 
         return at

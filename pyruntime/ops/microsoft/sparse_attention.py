@@ -40,7 +40,8 @@ def sparse_attention(
     if do_rotary == 1 and (cos_cache is None or sin_cache is None):
         raise t.shape_error("do_rotary needs cos_cache and sin_cache")
     if do_rotary == 1 and cos_cache is not None and sin_cache is not None:
-        q, k = (rotate_by_caches(t, x, cos_cache, sin_cache, None, start, rotary_interleaved) for x in (q, k))
+        rotation = (cos_cache, sin_cache, None, lambda n, s: start(n) + s, rotary_interleaved)
+        q, k = (rotate_by_caches(t, x, *rotation) for x in (q, k))
     present = [append_keys(t, old, new, start, places) for old, new in ((past_key, k), (past_value, v))]
     layouts = _layouts(t, block_row_indices, block_col_indices)
     count, blocks, _ = layouts.shape

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, I32, I64
-from pyruntime.ir.expr import Expr, cast, const, dim, minimum
+from pyruntime.ir.expr import Expr, cast, const, dim, maximum, minimum
 from pyruntime.ir.kernel import Kernel, Loop, Loops, Tensor, Var
 from pyruntime.ir.rewriting import take_over
 from pyruntime.ir.shape import AnyDim
@@ -54,7 +54,7 @@ class LoopWriter:
         if self.loop.limit is not None:
             return dim(sh.maximum(self.loop.limit, 0))
         assert self.loop.trip is not None
-        return self.k.let(cast(minimum(self.loop.trip.at(), const(MOST_STEPS, I64)), I32))
+        return self.k.let(cast(maximum(minimum(self.loop.trip.at(), const(MOST_STEPS, I64)), const(0, I64)), I32))
 
     def _begin(self, number: Expr, states: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Nest | Loops]:
         """Begin a unit. states: their values before the first step; outputs: those after the last one, then stacks"""

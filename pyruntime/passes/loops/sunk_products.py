@@ -43,7 +43,9 @@ class _Sinking:
         """Replace carried value n by the loop's first value and a sum of products, if that is what it is."""
         before, after, initial = self.body.inputs[2 + n], self.body.outputs[1 + n], self.loop.carried[n]
         kernel = after.kernel
-        if not isinstance(kernel, Map) or after.uid not in self.lifting.makers or self.reads[before.uid] != 1:
+        if not isinstance(kernel, Map) or after.uid not in self.lifting.makers:
+            return
+        if self.reads[before.uid] != 1 or self.reads[after.uid] != 1:  # something else reads the sum
             return
         terms = self._terms(kernel.expr)
         own = before.at(*[index(a) for a in range(before.rank)]).key()

@@ -94,7 +94,7 @@ class _Division:
     def __init__(self, walk: Walk, kernel: Loop) -> None:
         self.t, self.kernel, self.body = walk.t, kernel, kernel.body
         active = [x for x in free(kernel.body) if walk.is_active(x)]
-        self.slices = [s for x in active for s in slices(kernel.body, x)]
+        self.slices = [s for x in active for s in slices(kernel.body, x) if s.size == 1]
         made = {s.out.uid for s in self.slices}
         self.steps = Block((), [k for k in kernel.body.kernels if k.outputs[0].uid not in made])
 

@@ -58,7 +58,7 @@ class Input:
 
     name: str
     shape: tuple[int | str | None, ...] | None
-    dtype: str
+    dtype: str | None
 
 
 class StepSession(Protocol):
@@ -232,7 +232,11 @@ class TrainingCore:
     def inputs(self) -> list[Input]:
         """Name, shape and type of what a step is fed: inputs of the model, and targets."""
         types = {v.name: v.type for v in self._training.graph.inputs if v.name not in (NUMBERS, APPLY)}
-        return [Input(n, t.shape, str(t.dtype)) for n, t in types.items() if isinstance(t, TensorType)]
+        return [
+            Input(n, t.shape, None if t.dtype is None else str(t.dtype))
+            for n, t in types.items()
+            if isinstance(t, TensorType)
+        ]
 
     def weights(self) -> dict[str, Any]:
         """Copies of the weights that are trained, and of running statistics, by name."""
