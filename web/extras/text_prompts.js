@@ -92,7 +92,7 @@ const TOKENIZER_HINT = 'a tokenizer.json or a GGUF file is expected';
 const TEMPLATE_HINT = 'give chatTemplate: a Jinja text; TextGenerator.create also takes a chat_template.jinja or a tokenizer_config.json';
 
 /** Whether it is a file, and neither a tokenizer nor a Jinja text. @param {Tokenizer | FileSource | null | undefined} given @returns {given is FileSource} */
-const isFile = (given) => (typeof given === 'string' ? !given.includes('{') : given !== undefined && given !== null && !('encode' in given));
+const isFile = (given) => (typeof given === 'string' ? !given.includes('{') : typeof given === 'object' && given !== null && !('encode' in given));
 
 /** Loaded when it is first needed: it has two libraries. */
 const chatFiles = () => import('./chat_files.js');
@@ -118,11 +118,13 @@ export async function readFiles(session, tokenizer, chatTemplate) {
   return { tokenizer: found?.tokenizer ?? /** @type {Tokenizer} */ (tokenizer), chatTemplate: template?.templates ?? own ?? found?.templates };
 }
 
-/** The tokenizer in a file. @param {FileSource} file @returns {Promise<Tokenizer>} */
+/** The tokenizer in a file. Its errors are of this bundle's classes. @param {FileSource} file @returns {Promise<Tokenizer>} */
 export async function readTokenizer(file) {
-  const { tokenizer } = await (await chatFiles()).readChatFile(file);
-  if (!tokenizer) throw new Own(`there is no tokenizer in ${file}`, { hint: TOKENIZER_HINT });
-  return tokenizer;
+  const found = await readFile(file).catch((cause) => {
+    throw new Own(`the tokenizer cannot be read: ${messageOf(cause)}`, { cause });
+  });
+  if (!found?.tokenizer) throw new Own(`there is no tokenizer in ${file}`, { hint: TOKENIZER_HINT });
+  return found.tokenizer;
 }
 
 /** @param {unknown} error */

@@ -11,14 +11,31 @@ and stacks take no memory for steps that do not run.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, I32, I64
 from pyruntime.ir.expr import Expr, binary, cast, const, dim, index, minimum, rem
-from pyruntime.ir.kernel import Block, Kernel, Leaf, Loop, Loops, Map, Read, Reduce, Tensor
+from pyruntime.ir.kernel import (
+    Block,
+    For,
+    Kernel,
+    Leaf,
+    Loop,
+    Loops,
+    Map,
+    Read,
+    Reduce,
+    Stmt,
+    Store,
+    Tensor,
+    When,
+    While,
+)
 from pyruntime.ir.shape import AnyDim, Dim
+from pyruntime.ir.statements import rebuild, statements
 from pyruntime.ir.symbol import VALUE, Symbol
-from pyruntime.passes.loops.bodies import Member, extents, work_of
+from pyruntime.passes.loops.bodies import Member, StepByStep, extents, work_of
 from pyruntime.passes.loops.loop_writer import MOST_STEPS, LoopWriter
 from pyruntime.passes.loops.nests import Nest
 from pyruntime.passes.loops.unit import Unit
@@ -128,7 +145,8 @@ class TurnWriter(LoopWriter):
         made = Loops("loop", (), (), [])
         going, count = Tensor((), BOOL, made), Tensor((len(loop.binds),), I64, made)
         rows = [Tensor((self.length, *t.shape[1:]), t.dtype, made) for t in loop.outputs[len(self.states) :]]
-        with k.parallel(self.unit.count) as number:
+        units = self.unit.count
+        with k.parallel(sh.maximum(units, 1)) as number:  # one computes the condition, also if there are no columns
             if not self.is_one:
                 self.first = k.let(cast(self.last.out.at(), I32) - dim(self.length - 1))
             nests = self._begin(number, before, [*after, *rows])
@@ -140,9 +158,27 @@ class TurnWriter(LoopWriter):
                     k.store(count, (place,), cast(done if self.first is None else self.first + done, I64))
         made.replaces(loop, (going, *after, count, *rows))
         self._end(made, made.outputs)
+        if sh.interval(units)[0] < 1:
+            made.body = [rebuild(s, lambda e: e, partial(_guarded, dim(units) > 0)) for s in made.body]
         return made
 
     def _step(self, nests: list[Nest | Loops], row: Expr) -> None:
         if self.is_long:
             self.unit.number64 = self.last.out.at() + cast(row - dim(self.length - 1), I64)
         super()._step(nests, row)
+
+
+def _guarded(present: Expr, body: list[Stmt]) -> list[Stmt]:
+    """The statements, of which those that write to tensors that may be empty are conditional.
+
+    Errors: StepByStep for a loop over vectors that writes to others, too"""
+    out: list[Stmt] = []
+    for s in body:
+        written = [sh.interval(sh.size(x.target.shape))[0] < 1 for x in statements([s]) if isinstance(x, Store)]
+        if any(written) and all(written) and not isinstance(s, (While, When)):
+            out.append(When(present, [s], []))
+        elif isinstance(s, For) and s.kind == "vector" and any(written):
+            raise StepByStep("values that may be empty are computed with others")
+        else:
+            out.append(rebuild(s, lambda e: e, partial(_guarded, present)))
+    return out

@@ -190,7 +190,7 @@ class Unit:
             [a for a in inner if c is not None and self.columns.of(t, a) == c] for c in (self.lane, self.group)
         )
         shape = [self.width if a in lane else ROWS if a in rows else t.shape[a] for a in inner]
-        own = Leaf("scratch").making((self.count, *shape), t.dtype).out
+        own = Leaf("scratch").making((sh.maximum(self.count, 1), *shape), t.dtype).out
         self.scratch.append(own)
 
         def coords(c: Sequence[Expr]) -> list[Expr]:
