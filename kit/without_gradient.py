@@ -36,6 +36,7 @@ ZERO_IN_CASES = frozenset({"ai.onnx.ml.LinearClassifier", "ai.onnx.ml.SVMRegress
 
 # Differentiable, but not compared here. Operator -> why.
 NOT_COMPARED = {
+    "pyruntime.gguf.PairsApart": "it only moves rows of weights in GGUF files",
     **dict.fromkeys(
         "Scan Loop If Optional OptionalGetElement SequenceConstruct SequenceAt SequenceInsert "
         "SequenceErase SequenceMap Range ConcatFromSequence SplitToSequence ai.onnx.preview.training.Gradient".split(),

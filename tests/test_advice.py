@@ -55,13 +55,13 @@ def test_sentences(uses: list[NodeUse], rows: list[Any], run: float, said: list[
 def test_operations_and_bytes_of_a_run_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large product in a loop counts once a round; a look-up reads rows and not its whole table."""
     text = """<ir_version: 9, opset_import: ["" : 17]> g
-      (float[N, 128] x, int64[K] i) => (float[N, 128] y, float[K, 64] r)
-      <float[128, 128] w, float[1000, 64] t, int64 three = {3}, bool yes = {1}> {
+      (float[N, 256] x, int64[K] i) => (float[N, 256] y, float[K, 64] r)
+      <float[256, 256] w, float[1000, 64] t, int64 three = {3}, bool yes = {1}> {
         r = Gather (t, i)
-        y = Loop (three, yes, x) <body = b (int64 n, bool go, float[N, 128] h) => (bool on, float[N, 128] next)
+        y = Loop (three, yes, x) <body = b (int64 n, bool go, float[N, 256] h) => (bool on, float[N, 256] next)
           { on = Identity (go)  next = MatMul (h, w) }> }"""
     model = onnx.parser.parse_model(text)
-    weights = {"w": np.ones((128, 128), np.float32), "t": np.ones((1000, 64), np.float32)}
+    weights = {"w": np.ones((256, 256), np.float32), "t": np.ones((1000, 64), np.float32)}
     for old in [t for t in model.graph.initializer if t.name in weights]:
         model.graph.initializer.remove(old)
     model.graph.initializer.extend(onnx.numpy_helper.from_array(x, name) for name, x in weights.items())
@@ -69,10 +69,10 @@ def test_operations_and_bytes_of_a_run_are_counted(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(advising, "machine", lambda: MACHINE)
     monkeypatch.setattr(advising, "advice", lambda uses, *_: taken.extend(uses) or ["text"])
     session = InferenceSession(model.SerializeToString())
-    feeds = {"x": np.ones((8, 128), np.float32), "i": np.zeros(5, np.int64)}
+    feeds = {"x": np.ones((8, 256), np.float32), "i": np.zeros(5, np.int64)}
     assert session.advise(feeds) == ["text"]
     by_operator = {use.node.rpartition("> ")[2].split()[0]: use for use in taken}
-    assert by_operator["MatMul"].operations == 3 * 2 * 8 * 128 * 128 and by_operator["MatMul"].calls == 3
+    assert by_operator["MatMul"].operations == 3 * 2 * 8 * 256 * 256 and by_operator["MatMul"].calls == 3
     assert by_operator["Gather"].bytes == 2 * 5 * 64 * 4
 
 

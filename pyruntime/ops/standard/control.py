@@ -159,7 +159,8 @@ def iterate(
             for g in t.guards[guards:]
         ]
     inner = set(t.fresh[mark:])
-    if times is None and trip is not None and endless and start is True and not enters and not t.depth:
+    has_stacks = len(body.outputs) > 1 + len(carried)  # without them a loop may take more steps than kernels can count
+    if times is None and trip is not None and endless and start is True and not enters and not t.depth and has_stacks:
         times = t.ints(trip)[0]
     kernel = Loop(trip, None if start is True else cond, tuple(carried), body, enters, (), times)
     kernel.is_counted = endless and start is True
