@@ -76,7 +76,8 @@ CHECK = """
             if (typeof result?.then !== 'function') found.thrown.push(`${call} is no promise`);
             const late = setTimeout(() => found.thrown.push(`${call} has not settled`), 60000);
             settled.push(Promise.resolve(result).finally(() => clearTimeout(late)).then(() => {}, (error) => {
-              const isTyped = error instanceof ort.PyRuntimeError || (owner === 'extras module' && error.type === 'InvalidInput');
+              const isOwn = owner === 'extras module' && error.type === 'InvalidInput'; // without a session
+              const isTyped = error instanceof ort.PyRuntimeError || isOwn;
               if (!isTyped) found.untyped.push(`${call}: ${error}`);
             }));
           } catch (error) {
