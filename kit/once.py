@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 
-def once(factory: pytest.TempPathFactory, name: str, work: Callable[[], None]) -> None:
+def once(factory: pytest.TempPathFactory, name: str, work: Callable[[], object]) -> None:
     """Do the work unless another process of this test run has done it. Others wait for its end."""
     folder = factory.getbasetemp()
     shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder

@@ -16,6 +16,7 @@ import pytest
 
 import pyruntime.ops  # noqa: F401  what examples add to
 from kit.docs import ROOT, Block, all_blocks, blocks, write_models
+from kit.once import once
 from pyruntime.cli import main
 from pyruntime.compiler import user_passes
 from pyruntime.frontend import registry
@@ -42,9 +43,12 @@ def registered_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.filterwarnings("ignore:.*computes on the CPU")  # as the adapters of machines that test do
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
-def test_python_examples_run(block: Block, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_examples_run(
+    block: Block, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:  # fmt: skip
     monkeypatch.chdir(ROOT)
-    write_models()
+    once(tmp_path_factory, "models of the documentation", write_models)
     code = EXCERPTS.get(block.file, "") + block.text
     exec(compile(code, str(block), "exec"), {"__name__": "example"})
 
