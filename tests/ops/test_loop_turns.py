@@ -141,22 +141,24 @@ def test_numbers_of_steps_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("on_gpu", [False, True])
 @pytest.mark.parametrize("width", ["8", "M"])
-def test_without_columns(width: str, on_gpu: bool) -> None:
-    """A loop whose states are empty takes its steps, and other states have their values."""
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another state"])
+def test_without_columns(beside: bool, width: str, on_gpu: bool) -> None:
+    """A loop whose states are empty takes its steps."""
+    results, body = "", ""
+    if beside:
+        results, body = ", float[3] w", "t = ReduceSum <keepdims = 1> (f)  a = Tanh (t)  w = Add (f, a)"
     m = parsed(f"""g (int64 last, float[N, {width}] x, float[3] first)
-            => (float[N, {width}] y, float[3] k, float[T, N, {width}] z) {{
-        y, k, z = Loop (, , x, first) <body = b (int64 i, bool c, float[N, {width}] h, float[3] f)
-            => (bool more, float[N, {width}] v, float[3] w, float[N, {width}] s)
-            {{ more = Less (i, last)  e = Exp (h)  t = ReduceSum <keepdims = 1> (f)  v = Tanh (h)  s = Neg (e)
-               a = Tanh (t)  w = Add (f, a) }}>
+            => (float[N, {width}] y{", float[3] k" * beside}, float[T, N, {width}] z) {{
+        y{", k" * beside}, z = Loop (, , x{", first" * beside}) <body =
+            b (int64 i, bool c, float[N, {width}] h{", float[3] f" * beside})
+            => (bool more, float[N, {width}] v{results}, float[N, {width}] s)
+            {{ more = Less (i, last)  e = Exp (h)  v = Tanh (h)  s = Neg (e)  {body} }}>
     }}""")
     whole, steps = opened(m, providers=[GPU]) if on_gpu else opened(m), opened(m, passes=False)
-    for rows, columns in ((0, 8), (2, 8), (0, 8), (1, 0), (3, 5)):
-        if width == "8" and columns != 8:
-            continue
-        feeds = {
-            "last": np.array(4), "x": np.full((rows, columns), 0.3, np.float32), "first": np.ones(3, np.float32),
-        }  # fmt: skip
+    sizes = [(0, 8), (2, 8), (0, 8), (3, 8)] if width == "8" else [(0, 8), (2, 70), (1, 0), (0, 0), (3, 5)]
+    for rows, columns in sizes:
+        x = np.full((rows, columns), 0.3, np.float32)
+        feeds = {"last": np.array(4), "x": x, "first": np.ones(3, np.float32)}
         found = whole.run(None, feeds)
         same(found, steps.run(None, feeds), 1e-6)
         same(found, by_onnxruntime(m, feeds), 1e-5)

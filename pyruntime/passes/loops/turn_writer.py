@@ -159,26 +159,29 @@ class TurnWriter(LoopWriter):
         made.replaces(loop, (going, *after, count, *rows))
         self._end(made, made.outputs)
         if sh.interval(units)[0] < 1:
-            made.body = [rebuild(s, lambda e: e, partial(_guarded, dim(units) > 0)) for s in made.body]
+            made.body = [rebuild(s, lambda e: e, partial(self._guarded, dim(units) > 0)) for s in made.body]
         return made
+
+    def _guarded(self, present: Expr, body: list[Stmt]) -> list[Stmt]:
+        """The statements. Those that write values of columns need columns to be present.
+
+        Errors: StepByStep for a loop over vectors that writes other values, too"""
+        out: list[Stmt] = []
+        for s in body:
+            of_columns = {self._has_columns(x.target) for x in statements([s]) if isinstance(x, Store)}
+            if of_columns == {True} and not isinstance(s, (While, When)):
+                out.append(When(present, [s], []))
+            elif isinstance(s, For) and s.kind == "vector" and True in of_columns:
+                raise StepByStep("values that may be empty are computed with others")
+            else:
+                out.append(rebuild(s, lambda e: e, partial(self._guarded, present)))
+        return out
+
+    def _has_columns(self, t: Tensor) -> bool:
+        """Whether it is empty if there are no columns, or memory of a unit for such values."""
+        return t.uid in self.unit.of_columns or sh.interval(sh.size(t.shape))[0] < 1
 
     def _step(self, nests: list[Nest | Loops], row: Expr) -> None:
         if self.is_long:
             self.unit.number64 = self.last.out.at() + cast(row - dim(self.length - 1), I64)
         super()._step(nests, row)
-
-
-def _guarded(present: Expr, body: list[Stmt]) -> list[Stmt]:
-    """The statements, of which those that write to tensors that may be empty are conditional.
-
-    Errors: StepByStep for a loop over vectors that writes to others, too"""
-    out: list[Stmt] = []
-    for s in body:
-        written = [sh.interval(sh.size(x.target.shape))[0] < 1 for x in statements([s]) if isinstance(x, Store)]
-        if any(written) and all(written) and not isinstance(s, (While, When)):
-            out.append(When(present, [s], []))
-        elif isinstance(s, For) and s.kind == "vector" and any(written):
-            raise StepByStep("values that may be empty are computed with others")
-        else:
-            out.append(rebuild(s, lambda e: e, partial(_guarded, present)))
-    return out

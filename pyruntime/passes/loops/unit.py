@@ -40,6 +40,7 @@ class Unit:
     step: the number of the step, which wraps if `number64`, the same in 64 bits, is not None; row: of the stacks
     registers: values that are variables, by uid; scalars: uids of those that are one number for the whole step
     replaced: by uid of a result, the state that it overwrites
+    of_columns: uids of the scratch memory of values that have columns
     packed: matrices in blocks of vectors; see `pack`
     """
 
@@ -58,6 +59,7 @@ class Unit:
         self.scalars: set[int] = set()
         self.replaced: dict[int, Tensor] = {}
         self.scratch: list[Tensor] = []
+        self.of_columns: set[int] = set()
         self.packed: dict[tuple[int, ...], Map] = {}
         self.step = self.row = const(0, I32)
         self.number64: Expr | None = None
@@ -94,27 +96,32 @@ class Unit:
         return -(-extent // CHUNK) if self._is_lane(c) else extent
 
     def decode(self, number: Expr) -> None:
-        """Declare variables for the indices of the unit's columns."""
+        """Declare variables for the indices of the unit's columns. Of no columns there may be a unit, too."""
         k, rest, extents_of = self.k, number, self.columns.extents
         self.number, self.lane_count = number, dim(self.width)
         if self.chunks != 1:
             assert self.lane is not None
-            self.low = k.let(rem(rest, dim(self.chunks)) * CHUNK)
-            rest = k.let(rest / dim(self.chunks))
+            rest, part = self._split(rest, self.chunks)
+            self.low = k.let(part * CHUNK)
             whole = extents_of[self.lane]
             if not isinstance(whole, int) or whole % CHUNK:
                 self.lane_count = k.let(minimum(dim(whole) - self.low, const(CHUNK, I32)))
         if self.group is not None:
-            self.low_row = k.let(rem(rest, dim(self.groups)) * ROWS)
-            rest = k.let(rest / dim(self.groups))
+            rest, part = self._split(rest, self.groups)
+            self.low_row = k.let(part * ROWS)
             rows = extents_of[self.group]
             if not isinstance(rows, int) or rows % ROWS:
                 self.row_count = k.let(minimum(dim(rows) - self.low_row, const(ROWS, I32)))
         for c in reversed(self.outer[1:]):
-            self.indices[c] = k.let(rem(rest, dim(extents_of[c])))
-            rest = k.let(rest / dim(extents_of[c]))
+            rest, part = self._split(rest, extents_of[c])
+            self.indices[c] = k.let(part)
         if self.outer:
             self.indices[self.outer[0]] = rest
+
+    def _split(self, number: Expr, extent: AnyDim) -> tuple[Expr, Expr]:
+        """The quotient and the remainder of a number, which is 0 if the extent is."""
+        size = dim(sh.maximum(extent, 1))
+        return self.k.let(number / size), rem(number, size)
 
     # ── places ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -192,6 +199,9 @@ class Unit:
         shape = [self.width if a in lane else ROWS if a in rows else t.shape[a] for a in inner]
         own = Leaf("scratch").making((sh.maximum(self.count, 1), *shape), t.dtype).out
         self.scratch.append(own)
+        found = [c for c in (*self.outer, self.lane, self.group) if c is not None]
+        if any(self.columns.of(t, a) in found for a in range(t.rank)):
+            self.of_columns.add(own.uid)
 
         def coords(c: Sequence[Expr]) -> list[Expr]:
             own_coords = {a: c[a] - self.low for a in lane if self.low is not None}
