@@ -282,8 +282,10 @@ def joint(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
 
 @dataclass
 class Recurrence:
-    """What a Loop or Scan reads. axes: of the steps in scanned inputs; they are the first in a Loop. limit: how a Loop
-    gets its number of steps; start: whether it has a first condition"""
+    """What a Loop or Scan reads.
+
+    axes: of each scanned input the axis along which the steps advance, in a Loop the first
+    limit: how a Loop gets its number of steps (LIMITS); start: whether it has a condition before the first step"""
 
     states: list[Value]
     scanned: list[Value]  # shapes without the axis of the steps

@@ -208,7 +208,7 @@ class PagePrograms(Specialiser[Compilation]):
 class Model:
     """A model and the Programs made from it."""
 
-    @without_collection()
+    @without_collection()  # reading the graph makes many objects, too
     def __init__(self, read: Read, size: int, options: dict[str, Any], graph: Graph | None = None) -> None:
         """graph: the model's graph, if it is already read"""
         watch = Stopwatch()

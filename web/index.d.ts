@@ -42,7 +42,7 @@ export interface ExplainedNode {
   readonly crossing: number | null;
   /** Why it is not on the first provider of the session. */
   readonly why: string;
-  /** For a Loop or Scan: "written as one procedure", or "runs step by step" and the reason. */
+  /** For a Loop or Scan: "written as one procedure", perhaps "…, which runs in turns", or "runs step by step" and the reason. */
   readonly loop: string;
 }
 

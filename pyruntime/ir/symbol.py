@@ -12,7 +12,7 @@ VALUE = "value"  # known only during a run: read from a tensor, or the extent of
 
 class Symbol(NamedTuple):
     """name: the name of the dim (DIM) or of the input (AXIS, ROOM)
-    place: the axis, preceded by the item's number if the input is a sequence (AXIS, ROOM); a unique number (VALUE)
+    place: the axis, preceded by the item's number if the input is a sequence (AXIS, ROOM); unique numbers (VALUE)
     lower: the least value, None for any integer
     """
 

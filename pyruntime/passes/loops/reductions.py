@@ -92,7 +92,8 @@ def _over(x: Expr, axes: dict[object, Expr]) -> Expr:
 
 
 def _extent(c: Expr, shape: Shape) -> AnyDim | None:
-    """That of an index, or of the sum of two that a window adds, a · i + b · j with constants a, b > 0; else None."""
+    """How many values a coordinate has: an index, or the sum a · i + b · j of a window, where a and b are constants
+    above 0. None for other expressions."""
     if c.op == "index":
         return shape[c.value]
     form = affine(c) if c.op == "add" else None

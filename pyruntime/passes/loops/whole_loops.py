@@ -28,6 +28,7 @@ MOST_OPEN_STEPS = 1 << 16  # of a loop in a body that may end before its limit, 
 MOST_WORK, MOST_GPU_WORK = 1 << 16, 1 << 10
 
 WHOLE = "written as one procedure"
+TURNS = "written as one procedure, which runs in turns"
 
 
 def compile_loops(
@@ -47,8 +48,9 @@ def compile_loops(
             continue
         try:
             _require_own(kernel.body, routines)
-            kernels += _procedure(kernel, lanes, is_inner)
-            found[kernel.node] = WHOLE
+            made = _procedure(kernel, lanes, is_inner)
+            kernels += made
+            found[kernel.node] = TURNS if any(isinstance(k, Loop) for k in made) else WHOLE
         except StepByStep as reason:
             kernels.append(kernel)
             found[kernel.node] = f"runs step by step: {reason}"
