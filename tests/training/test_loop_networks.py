@@ -1,0 +1,29 @@
+"""Training of networks with a Scan or a Loop against JAX 0.10.2."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kit.loop_networks import RATE, TEXTS, batches, curves, network
+from pyruntime import TrainingSession
+
+CURVES = curves()
+
+
+def test_the_references_learn() -> None:
+    assert CURVES.keys() == TEXTS.keys()
+    for curve in CURVES.values():
+        assert curve[0] > 2 and max(curve[-5:]) < 0.5  # always the most frequent symbol: 1.9
+
+
+@pytest.mark.parametrize("provider", ["wasm", "webgpu"])
+@pytest.mark.parametrize("name", CURVES)
+def test_curves_are_those_of_jax(name: str, provider: str) -> None:
+    curve = CURVES[name]
+    options = {"loss": {"cross_entropy": "logits"}, "optimizer": {"adam": {"rate": RATE}}}
+    with TrainingSession(network(name), providers=[provider], **options) as session:
+        losses = [session.step(feeds).loss for feeds in batches(len(curve))]
+        loops = [(node["loop"], node["place"]) for node in session.explain()["nodes"] if node["loop"]]
+    assert loops == [("written as one procedure", provider)] * 2
+    np.testing.assert_allclose(losses, curve, atol=2e-5)
