@@ -357,3 +357,27 @@ def test_rows_share_the_loads_of_matrices(rows: str) -> None:
         }
         for session in sessions:
             same(session.run(None, feeds), by_onnxruntime(m, feeds), 1e-5)
+
+
+@pytest.mark.parametrize("rows", ["R", "3", "4", "6"])
+@pytest.mark.parametrize("length", [15, 16])
+def test_rows_that_are_summed_along_themselves_are_read_four_at_once(rows: str, length: int) -> None:
+    """As in Mamba's states of (channels, numbers): y = Σ c[n]·h[r, n]. Rows that are left over are read one by one."""
+    m = parsed(f"""g (float[T, {rows}] x, float[T, {length}] c, float[T, {length}] d, float[{rows}, {length}] start)
+            => (float[{rows}, {length}] h_out, float[T, {rows}] ys) {{
+        h_out, ys = Scan <num_scan_inputs = 3, body = b
+            (float[{rows}, {length}] h, float[{rows}] u, float[{length}] v, float[{length}] w)
+            => (float[{rows}, {length}] n, float[{rows}] y) {{
+                one = Constant <value = int64[1] {{1}}> ()  a = Unsqueeze (u, one)  e = Sigmoid (a)  k = Mul (h, e)
+                s = Mul (a, w)  n = Add (k, s)  p = Mul (n, v)  q = ReduceSum <keepdims = 0> (p, one)
+                r = Mul (n, w)  t = ReduceMax <keepdims = 0> (r, one)  y = Sub (q, t) }}> (start, x, c, d)
+    }}""")
+    sessions = [opened(m), opened(m, threads=2)]
+    if rows != "3":
+        assert sessions[0].listing().count("sum(") == (8 if rows == "4" else 10)  # of kernels, and of loops
+    for count in (1, 2, 3, 4, 5, 8, 9) if rows == "R" else (int(rows),):
+        rng = np.random.default_rng(count)
+        shapes = {"x": (40, count), "c": (40, length), "d": (40, length), "start": (count, length)}
+        feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+        for session in sessions:
+            same(session.run(None, feeds), by_onnxruntime(m, feeds), 1e-5)

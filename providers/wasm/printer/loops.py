@@ -158,7 +158,7 @@ class _Printer:
                 f.emit(banks[0][var], bank[var])
                 self._combine(op, dtype)
                 f.set(banks[0][var])
-            self._across(var, banks[0][var], op, dtype)
+        self._totals(plan.sums, banks[0])
         f.release(*[v for bank in banks for v in bank.values()], *inner.values())
         return True
 
@@ -296,6 +296,27 @@ class _Printer:
             with f.scratch("v128", 2) as (x, y):
                 f.set(x).tee(y).emit(x, y, f"f32x4.p{op}", y, y, "f32x4.ne")
                 f.emit("i32x4.relaxed_laneselect" if self.relaxed else "v128.bitselect")
+
+    def _totals(self, sums: dict[int, tuple[str, DType]], lanes: dict[int, int]) -> None:
+        """Combine the lanes of accumulators into their scalar variables, four sums of floats at a time."""
+        floats = [var for var, (op, dtype) in sums.items() if op == "sum" and dtype is F32]
+        fours = [floats[n : n + LANES] for n in range(0, len(floats) - LANES + 1, LANES)]
+        for four in fours:
+            self._add_across(four, [lanes[var] for var in four])
+        for var, (op, dtype) in sums.items():
+            if not any(var in four for four in fours):
+                self._across(var, lanes[var], op, dtype)
+
+    def _add_across(self, four: list[int], lanes: list[int]) -> None:
+        """Add the lanes of four accumulators to their scalar variables: two additions of pairs, then one of these."""
+        f = self.f
+        with f.scratch("v128", 2) as pairs:
+            for pair, x, y in zip(pairs, lanes[::2], lanes[1::2], strict=True):
+                f.emit(x, y).shuffle32(0, 4, 1, 5).emit(x, y).shuffle32(2, 6, 3, 7).emit("f32x4.add").set(pair)
+            f.emit(*pairs).shuffle32(0, 1, 4, 5).emit(*pairs).shuffle32(2, 3, 6, 7).emit("f32x4.add").set(pairs[0])
+            for n, var in enumerate(four):
+                v = self.variables[var]
+                f.emit(v, pairs[0]).lane("f32x4.extract_lane", n).emit("f32.add").set(v)
 
     def _across(self, var: int, lanes: int, op: str, dtype: DType) -> None:
         """Combine the lanes of an accumulator into its scalar variable."""

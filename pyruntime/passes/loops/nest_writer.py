@@ -49,8 +49,8 @@ class NestWriter:
             self._write(axes, across)
             return
         rows = self.unit.row_count
-        with self.k.when(rows == ROWS) if rows.op != "const" else nullcontext():
-            self.rows = ROWS
+        with self.k.when(rows == self.unit.rows) if rows.op != "const" else nullcontext():
+            self.rows = self.unit.rows
             self._write([a for key, a in self.outer.items() if key != self.unit.group], across)
         if rows.op != "const":
             with self.k.otherwise():
@@ -65,8 +65,11 @@ class NestWriter:
             self._phases()
 
     def _shares_loads(self) -> bool:
-        """Whether all rows of the unit are computed at once, because they read the same blocks of a matrix."""
+        """Whether all rows of the unit are computed at once, because they read the same blocks of a matrix, or because
+        lanes are along their own axis."""
         group = self.unit.group
+        if self.along:
+            return group in self.nest.outer
         if self.split is None or group not in self.nest.outer[:-1]:
             return False
         packed = [(m, x) for m in self.nest.members for x in loads(m) if self._column(m, x) is not None]
@@ -107,7 +110,8 @@ class NestWriter:
         if not axes or not sums or not self.unit.lanes or axes[-1].extent.op != "const":
             return None, 1
         extent = axes[-1].extent.value
-        fitting = [p for p in range(PARTS // max(sums, 1), 1, -1) if extent and extent % (LANES * p) == 0]
+        most = PARTS * ROWS // self.unit.rows // max(sums, 1)
+        fitting = [p for p in range(most, 1, -1) if extent and extent % (LANES * p) == 0]
         return (self.nest.outer[-1], fitting[0]) if fitting else (None, 1)
 
     def _enter_lanes(self, stack: ExitStack, last: Axis) -> None:
@@ -229,7 +233,7 @@ class NestWriter:
 
     def _once(self, value: Expr, shared: dict[object, Expr]) -> Expr:
         """The value with loads that several parts or rows share in variables, so that they are loaded once."""
-        if self.split is None:
+        if self.split is None and self.rows == 1:
             return value
         places = self.unit.places
         written = {places[m.out.uid].tensor.uid for m in self.nest.members if m.out.uid in places}

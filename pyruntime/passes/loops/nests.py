@@ -89,8 +89,10 @@ class Grouping:
         if any(x.out.dtype in (F16, BF16) for x in (m, *nest.members)):
             return False  # a store rounds half floats
         in_lanes = all(map(_has_lanes, nest.members))
-        if in_lanes > _has_lanes(m) or (in_lanes < _has_lanes(m) and nest.inner is None):
-            return False  # one of them could be a vector loop alone
+        if in_lanes > (_has_lanes(m) or _sums_in_lanes(m, keys, nest)):
+            return False  # the others could be a vector loop alone
+        if in_lanes < _has_lanes(m) and nest.inner is None:
+            return False  # it could be a vector loop alone
         if self.branches.get(m.out.uid) != self.branches.get(nest.members[0].out.uid):
             return False
         if not self._is_aligned(nest, m, keys):
@@ -122,16 +124,22 @@ def loads(m: Member) -> list[Expr]:
     return [x for e in expressions(m) for x in walk(e) if x.op == "at"]
 
 
-def _has_lanes(m: Dense) -> bool:
-    """Whether the last axis of the result may be that of a vector loop: its numbers have 32 bits at most, and
-    neighbours load neighbours, or the same element."""
-    if m.out.dtype.bits == 64 or not m.out.rank:
+def _sums_in_lanes(m: Dense, keys: Sequence[Key | None], nest: Nest) -> bool:
+    """Whether a member sums along the last axis of a nest, and that may be the vector loop."""
+    is_last = isinstance(m, Reduce) and nest.inner is None and bool(nest.outer) and keys[-1] == nest.outer[-1]
+    return is_last and _has_lanes(m, len(keys) - 1)
+
+
+def _has_lanes(m: Dense, last: int | None = None) -> bool:
+    """Whether an axis, by default the last one of the result, may be that of a vector loop: its numbers have 32 bits at
+    most, and neighbours load neighbours, or the same element."""
+    last = max([-1, *[a for a, d in enumerate(m.out.shape) if d != 1]]) if last is None else last
+    if m.out.dtype.bits == 64 or last < 0:
         return False
-    last = m.out.rank - 1
     for x in loads(m):
         for axis, c in enumerate(x.args):
             if any(part.op == "index" and part.value == last for part in walk(c)):
-                if c.op != "index" or axis != x.value.rank - 1:
+                if c.op != "index" or any(d != 1 for d in x.value.shape[axis + 1 :]):
                     return False
     return True
 

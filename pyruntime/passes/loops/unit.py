@@ -16,7 +16,7 @@ from pyruntime.passes.loops.columns import Class, Columns
 from pyruntime.passes.loops.nests import Grouping, Key, Nest, loads, phases
 
 CHUNK = 64  # columns of a unit: states of one row stay in the first-level cache, and there are units for threads
-ROWS = 2  # rows of a unit that share each load of a matrix
+ROWS, SUMMED_ROWS = 2, 4  # rows of a unit that share each load of a matrix; those that sum along their own axis
 LARGE = 1 << 8  # elements of a matrix that is packed for the loop, or whose loads rows share
 MOST_SCRATCH = 64 << 20  # bytes of all units
 
@@ -51,7 +51,8 @@ class Unit:
         self.columns = Columns(self.states, body.results, body.members)
         found = self.columns.independent(self._units_of)
         self.lane = found.pop() if found and self._is_lane(found[-1]) else None
-        self.group = next((c for c in found[::-1] if lanes and self._shares_matrix(c)), None)
+        self.group = next((c for c in found[::-1] if lanes and self._sharing(c)), None)
+        self.rows = ROWS if self.group is None else self._rows(self.group)
         self.outer = [c for c in found if c != self.group]
         self.indices: dict[Key, Expr] = {}  # of the outer columns
         self.places: dict[int, Place] = {}
@@ -64,24 +65,31 @@ class Unit:
         self.step = self.row = const(0, I32)
         self.number64: Expr | None = None
         self.low: Expr | None = None  # the first column of the chunk
-        self.low_row, self.row_count = const(0, I32), const(ROWS, I32)
+        self.low_row, self.row_count = const(0, I32), const(self.rows, I32)
         self.chunks: AnyDim = 1
         self.width: AnyDim = 1 if self.lane is None else self.columns.extents[self.lane]
         if not isinstance(self.width, int) or self.width > CHUNK:
             self.chunks, self.width = sh.ceildiv(self.width, CHUNK), CHUNK
-        self.groups = 1 if self.group is None else sh.ceildiv(self.columns.extents[self.group], ROWS)
+        self.groups = 1 if self.group is None else sh.ceildiv(self.columns.extents[self.group], self.rows)
         self.count = sh.size([self.columns.extents[c] for c in self.outer]) * self.chunks * self.groups
 
     def _is_lane(self, c: Class) -> bool:
         return self.lanes and self.columns.is_last(c)
 
-    def _shares_matrix(self, c: Class) -> bool:
-        """Whether sums for all elements of a column read the same matrix from outside the loop."""
-        return self.columns.extents[c] != 1 and any(
-            isinstance(m, Reduce) and any(self.columns.of(m.out, a) == c for a in range(m.out.rank))
+    def _sharing(self, c: Class) -> list[Reduce]:
+        """Sums for all elements of a column that read the same matrix from outside the loop."""
+        return [
+            m for m in self.body.members
+            if isinstance(m, Reduce) and any(self._key(m, a) == c for a in range(m.out.rank))
             and any(self.is_matrix(x) and not self._follows(m, x, c) for x in loads(m))
-            for m in self.body.members
-        )  # fmt: skip
+        ]  # fmt: skip
+
+    def _rows(self, c: Class) -> int:
+        """The rows of a unit. If rows are the last axis of a sum's result, they are read along their own axis."""
+        extent = self.columns.extents[c]
+        keys = [[self._key(m, a) for a in range(m.out.rank) if m.out.shape[a] != 1] for m in self._sharing(c)]
+        is_long = not isinstance(extent, int) or extent >= SUMMED_ROWS
+        return SUMMED_ROWS if is_long and any(k[-1] == c for k in keys) else ROWS
 
     def is_matrix(self, load: Expr) -> bool:
         """Whether a load is of a large matrix from outside the loop."""
@@ -108,10 +116,10 @@ class Unit:
                 self.lane_count = k.let(minimum(dim(whole) - self.low, const(CHUNK, I32)))
         if self.group is not None:
             rest, part = self._split(rest, self.groups)
-            self.low_row = k.let(part * ROWS)
+            self.low_row = k.let(part * self.rows)
             rows = extents_of[self.group]
-            if not isinstance(rows, int) or rows % ROWS:
-                self.row_count = k.let(minimum(dim(rows) - self.low_row, const(ROWS, I32)))
+            if not isinstance(rows, int) or rows % self.rows:
+                self.row_count = k.let(minimum(dim(rows) - self.low_row, const(self.rows, I32)))
         for c in reversed(self.outer[1:]):
             rest, part = self._split(rest, extents_of[c])
             self.indices[c] = k.let(part)
@@ -196,7 +204,7 @@ class Unit:
         lane, rows = (
             [a for a in inner if c is not None and self.columns.of(t, a) == c] for c in (self.lane, self.group)
         )
-        shape = [self.width if a in lane else ROWS if a in rows else t.shape[a] for a in inner]
+        shape = [self.width if a in lane else self.rows if a in rows else t.shape[a] for a in inner]
         own = Leaf("scratch").making((sh.maximum(self.count, 1), *shape), t.dtype).out
         self.scratch.append(own)
         found = [c for c in (*self.outer, self.lane, self.group) if c is not None]
