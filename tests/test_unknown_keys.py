@@ -21,11 +21,13 @@ from pyruntime.api import logs
 from pyruntime.api.providers import _OPTIONS as PROVIDERS
 from pyruntime.cli import COMMANDS, main
 from pyruntime.runtime.adapter_config import APPLIED, METADATA, REFUSED, WITHOUT_EFFECT
+from pyruntime.runtime.step_numbers import StepNumbers
 from pyruntime.runtime.trained_weights import KNOWN, metadata_of
 from pyruntime.session.run_options import RunOptions as Options
 from pyruntime.training.files import onnx_adapter, safetensors
 from pyruntime.training.files.safetensors import Stored
-from pyruntime.training.graph.recipe import LOSSES, OPTIMIZERS, OPTIONS, SCHEDULES
+from pyruntime.training.graph.recipe import OPTIONS
+from pyruntime.training.graph.recipe_tables import LOSSES, OPTIMIZERS, SCHEDULES
 
 DIGITS = ROOT / "demo/digits/digits.onnx"
 FEEDS = {"image": np.zeros((1, 1, 28, 28), np.float32)}
@@ -94,6 +96,7 @@ def doors() -> Iterator[tuple[str, Callable[[], object]]]:
         yield f"optimizer {name}", lambda name=name: training(optimizer={name: {KEY: 1}})
     for name in SCHEDULES:
         yield f"schedule {name}", lambda name=name: training(schedule={name: {KEY: 1}})
+    yield "groups", lambda: training(groups=[{"match": "*", KEY: 1}])
     for name in ("lora", "clip"):
         yield name, lambda name=name: training(**{name: {KEY: 1}})
     yield "loss of a graph", lambda: training(loss={"onnx": b"", KEY: 1})
@@ -139,8 +142,9 @@ def test_an_unknown_key_is_an_error_or_one_warning(
 
 
 def test_each_field_of_the_formats_is_in_one_table() -> None:
-    numbers = type("", (), dict.fromkeys(("step", "batch", "waiting", "good_batches", "seed"), 0))()
-    assert {*metadata_of(numbers, "adam", "1"), "adapter_config"} == {*KNOWN}
+    numbers = StepNumbers({}, "plateau", {}, 0, 1.0)
+    numbers.plateau.is_known = True
+    assert {*metadata_of(numbers, "adam", repr), "adapter_config"} == {*KNOWN}
     fields = [*APPLIED, *WITHOUT_EFFECT, *REFUSED]
     assert len(fields) == len(set(fields))
     text = (ROOT / "docs/use/adapters.md").read_text()

@@ -15,8 +15,12 @@ export interface TrainingOptions extends InferenceSession.SessionOptions {
   loss: Loss | readonly Loss[];
   /** A name, or `{name: settings}`. */
   optimizer?: string | Readonly<Record<string, Readonly<Record<string, number | boolean>>>> | undefined;
-  /** Of the learning rate: `constant`, `linear`, `cosine` (both need `steps`), `exponential`; each has `warmup`. */
-  schedule?: string | Readonly<Record<string, Readonly<Record<string, number>>>> | undefined;
+  /** Of the learning rate: see schedules. */
+  schedule?: string | Readonly<Record<string, Readonly<Record<string, number | boolean>>>> | undefined;
+  /** A rate or a decay of their own for some weights: `[{"match": "head.*", "rate": 0.01, "decay": 0}]`. A weight belongs to the first group that names it; the schedule changes all rates in proportion. */
+  groups?: readonly { readonly match: string | readonly string[]; readonly rate?: number | undefined; readonly decay?: number | undefined }[] | undefined;
+  /** `"vectors"`: biases, scales of norms and other weights with at most one axis longer than 1 do not decay; or names or patterns. */
+  noDecay?: string | readonly string[] | undefined;
   /** Names or patterns (`"head.*"`) of the weights to train. Without it: what operators declare as weights, and other float constants of more than one element; no scales of quantisation, and no masks. */
   trainable?: string | readonly string[] | undefined;
   /** Names or patterns of weights that stay as they are. */
@@ -52,6 +56,8 @@ export interface TrainingSession {
   accumulate(feeds: Feeds, options?: StopOptions): Promise<StepResult>;
   apply(options?: StepOptions & { sum?: boolean | undefined }): Promise<StepResult>;
   evaluate(feeds: Feeds, outputs?: string[], options?: StopOptions): Promise<{ readonly loss: number } & Record<string, any>>;
+  /** Tells the schedule `plateau` a value, such as the loss of held-out data; returns the rate of the next step. */
+  observe(value: number): Promise<number>;
   parameters(): { name: string; shape: number[]; dtype: string }[];
   /** What a step is fed: inputs of the model, and targets. shape: numbers, names of dims, and null for dims without a name; null if the rank is not known. */
   inputs(): { name: string; shape: (number | string | null)[] | null; dtype: string | null }[];

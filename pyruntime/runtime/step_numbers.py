@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import cos, floor, sqrt
+from math import sqrt
+
+from pyruntime.runtime.schedules import Plateau, scheduled_rate
 
 # places in the feed
 RATE = 0  # of learning, after the schedule
@@ -23,7 +25,6 @@ MOST_SCALE = 16777216.0
 GROWTH_STEPS = 2000
 
 WORD = 1 << 24  # floats hold integers below it
-PI = 3.141592653589793
 
 
 class StepNumbers:
@@ -43,6 +44,7 @@ class StepNumbers:
         self.beta2 = settings.get("beta2", 0.0)
         self.schedule = schedule
         self.timing = timing
+        self.plateau = Plateau(timing)
         self.seed = seed
         self.is_dynamic = loss_scale == 0.0
         self.loss_scale = FIRST_SCALE if loss_scale == 0.0 else loss_scale
@@ -55,20 +57,7 @@ class StepNumbers:
 
     def rate_now(self) -> float:
         """The learning rate of the next step."""
-        timing = self.timing
-        warmup = timing.get("warmup", 0.0)
-        if self.step < warmup:
-            return self.rate * (self.step + 1) / warmup
-        after = self.step - warmup
-        if self.schedule == "linear" or self.schedule == "cosine":
-            left = timing.get("steps", 0.0) - warmup
-            share = min(after / left, 1.0) if left > 0 else 1.0
-            if self.schedule == "cosine":
-                share = (1.0 - cos(PI * share)) / 2.0
-            return self.rate + (timing.get("end", 0.0) - self.rate) * share
-        if self.schedule == "exponential":
-            return self.rate * power(timing.get("factor", 1.0), floor(after / timing.get("every", 1.0)))
-        return self.rate
+        return scheduled_rate(self.schedule, self.timing, self.rate, self.step) * self.plateau.factor
 
     def numbers(self, rate: float, scale: float) -> list[float]:
         """The feed. rate: of this step; scale: of gradients"""

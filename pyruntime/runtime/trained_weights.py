@@ -5,16 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 from pyruntime.errors import InvalidInput
 from pyruntime.runtime.safetensors import check_type
+from pyruntime.runtime.schedules import Plateau
 from pyruntime.runtime.step_numbers import LEAST_SCALE, MOST_SCALE, StepNumbers
 
 FORMAT = "pyruntime-training/1"  # of checkpoints
 # Metadata of checkpoints and adapters. `load` applies those of metadata_of, but not the seed: it is an option.
 KNOWN = [
     "format", "step", "batch", "waiting", "good_batches", "loss_scale", "optimizer", "seed", "adapter_config",
+    "plateau_bad", "plateau_best", "plateau_factor", "plateau_wait",
 ]  # fmt: skip
 MOST_NAMES = 3  # in a warning
 IDLE = "idle/"  # before names of states that tell which rows of moments are 0; checkpoints do not have them
@@ -128,17 +130,27 @@ def weight_of(name: str) -> str:
     return name
 
 
-def metadata_of(numbers: StepNumbers, optimizer: str, loss_scale: str) -> Mapping[str, str]:
-    """loss_scale: that of `numbers`, as a text"""
-    return {
+def metadata_of(numbers: StepNumbers, optimizer: str, text: Callable[[float], str]) -> Mapping[str, str]:
+    """text: a number's, from which it can be read again"""
+    plateau = numbers.plateau
+    found: Mapping[str, str] = {
         "format": FORMAT,
         "step": str(numbers.step),
         "batch": str(numbers.batch),
         "waiting": str(numbers.waiting),
         "good_batches": str(numbers.good_batches),
-        "loss_scale": loss_scale,
+        "loss_scale": text(numbers.loss_scale),
         "optimizer": optimizer,
         "seed": str(numbers.seed),
+    }
+    if not plateau.is_known:
+        return found
+    return {
+        **found,
+        "plateau_bad": str(plateau.bad),
+        "plateau_best": text(plateau.best),
+        "plateau_factor": text(plateau.factor),
+        "plateau_wait": str(plateau.wait),
     }
 
 
@@ -156,8 +168,19 @@ def go_on_from(
         if not (LEAST_SCALE <= scale <= MOST_SCALE):
             raise InvalidInput(f'the checkpoint says loss_scale "{metadata["loss_scale"]}"', hint="it is damaged")
         numbers.loss_scale = scale
+    _read_plateau(metadata, numbers.plateau, number)
     numbers.step, numbers.batch, numbers.waiting, numbers.good_batches = counts
     numbers.counted = 0  # the gradients that wait now are not of the batches whose losses are known
+
+
+def _read_plateau(metadata: Mapping[str, str], plateau: Plateau, number: Callable[[str], float]) -> None:
+    """Errors: InvalidInput"""
+    is_known = "plateau_best" in metadata
+    best, factor = (number(metadata.get(key, "1")) for key in ["plateau_best", "plateau_factor"])
+    if not (abs(best) <= inf and 0.0 <= factor <= 1.0):
+        raise InvalidInput("the checkpoint's plateau has no numbers", hint="it is damaged")
+    plateau.bad, plateau.wait = [_count(metadata, key) for key in ["plateau_bad", "plateau_wait"]]
+    plateau.best, plateau.factor, plateau.is_known = best, factor, is_known
 
 
 def _count(metadata: Mapping[str, str], key: str) -> int:

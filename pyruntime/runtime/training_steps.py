@@ -108,6 +108,14 @@ class TrainingSteps:
         wanted = [LOSS, *names] if has_targets else names
         return StepRun(EVALUATE, wanted, self.numbers.numbers(0.0, 1.0), 0.0)
 
+    def observe(self, value: float) -> float:
+        """Tell the schedule "plateau" a value, such as the loss of held-out data; returns the rate of the next step.
+        Errors: InvalidInput for another schedule"""
+        if self.numbers.schedule != "plateau":
+            raise InvalidInput(f'the schedule "{self.numbers.schedule}" observes nothing', hint='it must be "plateau"')
+        self.numbers.plateau.observe(value, self.numbers.rate)
+        return self.numbers.rate_now()
+
     def _run(self, does: str, rate: float | None, scale: float) -> StepRun:
         used = self.numbers.rate_now() if rate is None else rate
         outputs = [APPLIED] if does == UPDATE else [RESULT, *self.step_outputs]

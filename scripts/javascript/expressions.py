@@ -29,7 +29,7 @@ OPERATORS: dict[type, str] = {
 }  # fmt: skip
 PRIMITIVE = ("number", "string", "boolean", "none")
 ORDERED = ({"number"}, {"string"}, {"number", "any"}, {"string", "any"}, {"any"})
-MATH = {"math.inf": "Infinity"} | {f"math.{f}": f"Math.{f}" for f in ("floor", "ceil", "log2", "cos", "sqrt")}
+MATH = {"math.inf": "Infinity"} | {f"math.{f}": f"Math.{f}" for f in ("floor", "ceil", "log2", "cos", "sqrt", "pow")}
 UNDEFINED, NULL, ZERO = plain("undefined"), plain("null"), plain("0")
 
 

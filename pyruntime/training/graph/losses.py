@@ -20,7 +20,7 @@ from pyruntime.training.graph.graph_names import COPY, DOMAIN
 
 @op("Loss", since=1, domain=DOMAIN)
 def loss(t: Tracer, y: Tensor, target: Tensor | None = None, *, kind: str, settings: str) -> Tensor:
-    """A scalar: the mean of a loss over all elements of the target. kind: see `recipe.LOSSES`"""
+    """A scalar: the mean of a loss over all elements of the target. kind: see `recipe_tables.LOSSES`"""
     if not y.dtype.is_float:
         raise t.unsupported(f"a loss of {y.dtype} numbers has no gradient", "the output must be a float")
     work = F64 if y.dtype is F64 else F32

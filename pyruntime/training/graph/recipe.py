@@ -16,33 +16,11 @@ from typing import Any, NamedTuple
 
 from pyruntime.errors import InvalidInput, file_bytes
 from pyruntime.training.adapters.lora import lora_of
+from pyruntime.training.graph.recipe_tables import ABOVE_ZERO, ALIASES, BELOW_ONE, LOSSES, OPTIMIZERS, SCHEDULES, Alias
 
-# settings of each loss, with defaults
-LOSSES: dict[str, dict[str, Any]] = {
-    "cross_entropy": {"ignore_index": -100, "weights": None, "smoothing": 0.0, "axis": None},
-    "mse": {},
-    "l1": {},
-    "huber": {"delta": 1.0},
-    "bce": {"logits": True},
-}
-# settings of each optimiser, with defaults
-OPTIMIZERS: dict[str, dict[str, float]] = {
-    "sgd": {"rate": 0.01, "momentum": 0.0, "nesterov": False, "decay": 0.0},
-    "adam": {"rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.0},
-    "adamw": {"rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.01, "transformers": False},
-    "adagrad": {"rate": 0.01, "epsilon": 1e-10, "decay": 0.0},
-    "lion": {"rate": 1e-4, "beta1": 0.9, "beta2": 0.99, "decay": 0.0},
-}
-ALIASES = {"momentum": ("sgd", {"momentum": 0.9}), "nesterov": ("sgd", {"momentum": 0.9, "nesterov": True})}
-SCHEDULES: dict[str, dict[str, float]] = {
-    "constant": {"warmup": 0},
-    "linear": {"warmup": 0, "steps": 0, "end": 0.0},
-    "cosine": {"warmup": 0, "steps": 0, "end": 0.0},
-    "exponential": {"warmup": 0, "every": 1, "factor": 0.1},
-}
-BELOW_ONE = ("momentum", "beta1", "beta2")
 MODES = ("train", "inference")
 DYNAMIC = 0.0  # a scale of the loss
+VECTORS = "vectors"  # what no_decay calls weights with at most one axis longer than 1: biases, scales of norms
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +36,22 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """match: patterns of names of weights; rate: of learning, which the schedule changes as that of the others; decay:
+    of the optimiser. None: as for other weights"""
+
+    match: tuple[str, ...]
+    rate: float | None = None
+    decay: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
-    """trainable, frozen: patterns of names of weights; accumulates: gradients are summed over several batches before a
-    step; norm_limit, value_limit: of gradients (0: none); proximal: pulls weights to where they began; step_outputs:
-    outputs of the model that a step may also return, as training computes them; lora: settings of adapters;
-    loss_scale: DYNAMIC, a number (1: none), or None: dynamic if the model computes in float16; memory: bytes that a
-    step may need, weights included (0: no limit)"""
+    """trainable, frozen, no_decay: patterns of names of weights; accumulates: gradients are summed over several batches
+    before a step; norm_limit, value_limit: of gradients (0: none); proximal: pulls weights to where they began;
+    step_outputs: outputs of the model that a step may also return, as training computes them; lora: settings of
+    adapters; loss_scale: DYNAMIC, a number (1: none), or None: dynamic if the model computes in float16; memory: bytes
+    that a step may need, weights included (0: no limit); groups: of weights with settings of their own"""
 
     losses: tuple[Loss, ...]
     optimizer: str
@@ -83,6 +71,15 @@ class Recipe:
     lora: Mapping[str, Any] | None = None
     loss_scale: float | None = None
     memory: int = 0
+    groups: tuple[Group, ...] = ()
+    no_decay: tuple[str, ...] = ()
+
+    def settings_of(self, name: str, shape: Sequence[Any]) -> dict[str, float]:
+        """The settings of the optimiser for a weight: of the first group that it belongs to."""
+        group = next((g for g in self.groups if matches(name, g.match)), Group(()))
+        own = {k: v for k, v in (("rate", group.rate), ("decay", group.decay)) if v is not None}
+        is_vector = self.no_decay == (VECTORS,) and sum(d != 1 for d in shape) < 2
+        return {**self.settings, **own, **({"decay": 0.0} if is_vector or matches(name, self.no_decay) else {})}
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -91,8 +88,10 @@ class Recipe:
     def from_json(text: str) -> Recipe:
         data = json.loads(text)
         losses = tuple(Loss(**loss) for loss in data.pop("losses"))
-        lists = {k: None if data[k] is None else tuple(data[k]) for k in ("trainable", "frozen", "step_outputs")}
-        return Recipe(**{**data, **lists, "losses": losses})
+        names = ("trainable", "frozen", "step_outputs", "no_decay")
+        lists = {k: None if data[k] is None else tuple(data[k]) for k in names}
+        groups = tuple(Group(**{**group, "match": tuple(group["match"])}) for group in data["groups"])
+        return Recipe(**{**data, **lists, "losses": losses, "groups": groups})
 
 
 def recipe_of(options: Mapping[str, Any]) -> Recipe:
@@ -106,6 +105,7 @@ def recipe_of(options: Mapping[str, Any]) -> Recipe:
         losses=found["loss"], optimizer=optimizer, settings=settings, schedule=schedule, schedule_settings=timing,
         frozen=found["frozen"] or (), accumulates=found["accumulate"], norm_limit=norm, value_limit=value,
         goes_on_after_nan=found["on_nan"] == "go on", step_outputs=found["step_outputs"] or (),
+        groups=_of_optimizer(found["groups"], settings), no_decay=found["no_decay"] or (),
         **{name: found[name] for name in same},
     )  # fmt: skip
 
@@ -140,15 +140,15 @@ def _choice(what: str, value: Any, table: Mapping[str, Mapping[str, float]]) -> 
     """The name in "adam" or {"adam": {"rate": 0.1}}, and all its settings."""
     name, own = (value, {}) if isinstance(value, str) else _single(what, value)
     plain = str(name).lower().replace("_", "")
-    base: Mapping[str, Any] = {}
-    if table is OPTIMIZERS and plain in ALIASES:
-        plain, base = ALIASES[plain]
-    if plain not in table:
+    alias = ALIASES.get(plain, Alias(plain, {}))
+    if alias.name not in table:
         raise InvalidInput(f'{what} "{name}" is not known', hint=f"known: {', '.join(table)}")
+    known = table[alias.name]
     own = {k: v for k, v in own.items() if v is not None} if isinstance(own, Mapping) else {"rate": own}
-    _known(f"setting of {plain}", own, table[plain])
-    numbers = {k: v if isinstance(v, bool) else _setting(f"{plain}.{k}", k, v) for k, v in own.items()}
-    return plain, {**table[plain], **base, **numbers}
+    names = alias.names if plain in ALIASES else {k: k for k in known}
+    _known(f"setting of {name}", own, names)
+    numbers = {names[k]: _setting(f"{name}.{k}", names[k], v, known[names[k]]) for k, v in own.items()}
+    return alias.name, {**known, **alias.settings, **numbers}
 
 
 def _single(what: str, value: Any) -> tuple[str, Any]:
@@ -171,11 +171,15 @@ def not_negative(what: str, value: Any) -> float:
     return float(value)
 
 
-def _setting(what: str, name: str, value: Any) -> float:
+def _setting(what: str, name: str, value: Any, default: float) -> float:
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise InvalidInput(f"{what} cannot be {value!r}", hint="true or false")
+        return value
     found = not_negative(what, value)
     if name in BELOW_ONE and found >= 1:
         raise InvalidInput(f"{what} cannot be {value!r}", hint="a number from 0 on, below 1")
-    return found
+    return _limit(what, value) if name in ABOVE_ZERO else found
 
 
 def _limit(what: str, value: Any) -> float:
@@ -218,6 +222,29 @@ def _patterns(what: str, value: Any) -> tuple[str, ...] | None:
     if not all(isinstance(p, str) for p in found):
         raise InvalidInput(f"{what} cannot be {value!r}", hint='names or patterns such as "head.*"')
     return found
+
+
+def _groups(value: Any) -> tuple[Group, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, (list, tuple)) or not all(isinstance(g, Mapping) for g in value):
+        raise InvalidInput(f"groups cannot be {value!r}", hint='[{"match": "head.*", "rate": 0.01, "decay": 0}]')
+    return tuple(_group({k: v for k, v in g.items() if v is not None}) for g in value)
+
+
+def _group(value: Mapping[str, Any]) -> Group:
+    _known("setting of a group", value, ("match", "rate", "decay"))
+    match = _patterns("match", value.get("match"))
+    if not match:
+        raise InvalidInput("a group needs names of weights", hint='{"match": "head.*", "rate": 0.01}')
+    return Group(match, *(None if k not in value else not_negative(k, value[k]) for k in ("rate", "decay")))
+
+
+def _of_optimizer(groups: tuple[Group, ...], settings: Mapping[str, float]) -> tuple[Group, ...]:
+    """Errors: InvalidInput for rates whose proportion to that of the optimiser is not known"""
+    if settings["rate"] <= 0 and any(g.rate is not None for g in groups):
+        raise InvalidInput("rates of groups need a rate of the optimizer above 0", hint="freeze weights by `frozen`")
+    return groups
 
 
 def _losses(value: Any) -> tuple[Loss, ...]:
@@ -311,9 +338,9 @@ def _all_losses(value: Any) -> tuple[Loss, ...]:
 
 def _schedule(value: Any) -> tuple[str, dict[str, float]]:
     name, settings = _choice("schedule", value, SCHEDULES)
-    if name in ("linear", "cosine") and settings["steps"] <= 0:
+    if settings.get("steps", 1) <= 0:
         raise InvalidInput(f'schedule "{name}" needs the number of steps', hint=f'{{"{name}": {{"steps": 1000}}}}')
-    return name, settings
+    return name, {k: float(v) for k, v in settings.items()}
 
 
 def _one_of(name: str, *values: str) -> Callable[[Any], str]:
@@ -334,8 +361,18 @@ OPTIONS = {
         "adamw", "a name, or `{name: settings}`",
     ),
     "schedule": TrainingOption(
-        _schedule, f"string | {_SETTINGS.format('number')}", "constant",
-        "of the learning rate: `constant`, `linear`, `cosine` (both need `steps`), `exponential`; each has `warmup`",
+        _schedule, f"string | {_SETTINGS.format('number | boolean')}", "constant",
+        "of the learning rate: see [schedules](#schedules)",
+    ),
+    "groups": TrainingOption(
+        _groups, f"readonly {{ readonly match: {_NAMES}; readonly rate?: number; readonly decay?: number }}[]", None,
+        'a rate or a decay of their own for some weights: `[{"match": "head.*", "rate": 0.01, "decay": 0}]`. A weight '
+        "belongs to the first group that names it; the schedule changes all rates in proportion",
+    ),
+    "no_decay": TrainingOption(
+        partial(_patterns, "no_decay"), _NAMES, None,
+        '`"vectors"`: biases, scales of norms and other weights with at most one axis longer than 1 do not decay; or '
+        "names or patterns",
     ),
     "trainable": TrainingOption(
         partial(_patterns, "trainable"), _NAMES, None,

@@ -26,7 +26,7 @@ from pyruntime.training.derive.row_gradients import RowGradient, row_gradient
 from pyruntime.training.graph import optimizers
 from pyruntime.training.graph.graph_names import DOMAIN
 from pyruntime.training.graph.recipe import Recipe
-from pyruntime.training.graph.state_updates import Updates
+from pyruntime.training.graph.state_updates import New, Updates
 
 # places in the numbers of updates: whether the step is good, what gradients are multiplied by, the numbers of the step
 FACTOR, OF_STEP = 1, 2
@@ -218,23 +218,32 @@ class _Step:
         return Updates(self.t, self.t.concat([*first, self.numbers], 0), times, [])
 
     def _apply(self, up: Updates, weights: Mapping[str, tuple[Tensor, Tensor | RowGradient]]) -> None:
-        rule, limit = optimizers.KINDS[self.recipe.optimizer](self.recipe.settings), self.recipe.value_limit
-        count = 1 + len(rule.moments)
-
-        def new(*of: Expr) -> Sequence[Expr]:
-            states, (g, factor, *numbers) = of[:count], of[count:]
-            g = g * factor
-            return rule.new(*states, g if limit <= 0 else minimum(maximum(g, -limit), limit), *numbers)
-
-        scalars = [FACTOR, *[OF_STEP + n for n in rule.numbers]]
         for name, (weight, gradient) in weights.items():
+            settings = self.recipe.settings_of(name, weight.shape)
+            rule = optimizers.KINDS[self.recipe.optimizer](settings)
             states = [weight, *[self._state(f"optimizer/{m}/{name}", weight.shape, weight) for m in rule.moments]]
+            new = self._new(rule, settings["rate"])
+            scalars = [FACTOR, *[OF_STEP + n for n in rule.numbers]]
             if isinstance(gradient, RowGradient):
                 rests = rule.decay != "gradient"
                 idle = self._state(IDLE + name, weight.shape[:1], weight) if rests else None
                 up.write_rows(states, gradient, scalars, new, idle, rule.decay == "weight")
             else:
                 up.write(states, [self._pulled(name, weight, gradient)], scalars, new)
+
+    def _new(self, rule: optimizers.Rule, rate: float) -> New:
+        """What `Updates` calls for a weight with this rate of learning."""
+        count, limit, usual = 1 + len(rule.moments), self.recipe.value_limit, self.recipe.settings["rate"]
+
+        def new(*of: Expr) -> Sequence[Expr]:
+            states, (g, factor, *numbers) = of[:count], of[count:]
+            g = g * factor
+            g = g if limit <= 0 else minimum(maximum(g, -limit), limit)
+            if rate != usual:
+                numbers[0] = numbers[0] * (rate / usual)
+            return rule.new(*states, g, *numbers)
+
+        return new
 
     def _state(self, name: str, shape: Shape, like: Tensor) -> Tensor:
         return self.t.leaf("state", shape, like.dtype, None, name)

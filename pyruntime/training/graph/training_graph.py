@@ -27,7 +27,7 @@ from pyruntime.training.graph import losses, step_operators  # noqa: F401  their
 from pyruntime.training.graph.graph_names import COPY, DOMAIN
 from pyruntime.training.graph.inference_mode import in_inference, inference_writers
 from pyruntime.training.graph.loss_graph import LossGraph
-from pyruntime.training.graph.recipe import DYNAMIC, Loss, Recipe
+from pyruntime.training.graph.recipe import DYNAMIC, VECTORS, Loss, Recipe, matches
 from pyruntime.training.graph.trained_weights import trained_weights
 from pyruntime.training.graph.training_mode import TrainingMode, renamed_node, training_mode
 
@@ -110,6 +110,7 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
     base, halves = _with_masters(model, weights)
     graph, lora = (base, None) if recipe.lora is None else with_lora(base, recipe.lora, recipe.seed)
     weights += [] if lora is None else lora.names
+    _check_groups(recipe, weights)
     mode = training_mode(graph) if recipe.mode == "train" else TrainingMode()
     graph = in_inference(graph)
     loss = _Losses(graph, recipe)
@@ -160,6 +161,15 @@ def _step_outputs(model: Graph, recipe: Recipe, mode: TrainingMode) -> dict[str,
 def _weights_to_train(graph: Graph, recipe: Recipe) -> list[str]:
     """With adapters, only weights that the caller names."""
     return [] if recipe.lora is not None and recipe.trainable is None else trained_weights(graph, recipe)
+
+
+def _check_groups(recipe: Recipe, weights: Sequence[str]) -> None:
+    """Errors: InvalidInput for a pattern that chooses no weight"""
+    named = () if recipe.no_decay == (VECTORS,) else recipe.no_decay
+    for pattern in (*[p for group in recipe.groups for p in group.match], *named):
+        if not any(matches(name, (pattern,)) for name in weights):
+            known = ", ".join(weights[:8]) + (", …" if len(weights) > 8 else "")
+            raise InvalidInput(f'no trained weight has a name like "{pattern}"', hint=f"weights are {known}")
 
 
 def _with_masters(graph: Graph, names: Sequence[str]) -> tuple[Graph, dict[str, str]]:

@@ -188,6 +188,12 @@ class TrainingCore:
         found = dict(zip(run.outputs, results, strict=True))
         return {"loss": found.pop(LOSS).tolist(), **found} if LOSS in found else found
 
+    def observe(self, value: float) -> float:
+        """Tell the schedule "plateau" a value, such as the loss of held-out data, which may lower the rate; returns the
+        rate of the next step. Errors: InvalidInput for another schedule"""
+        with self._turn:
+            return self._steps.observe(float(value))
+
     def _perform(self, run: StepRun, feeds: Mapping[str, Any], options: Any) -> StepResult:
         """Make a run and those that follow from it."""
         found = self._session.check_feeds(self._feeds(run, feeds), run.outputs)
@@ -257,7 +263,7 @@ class TrainingCore:
         """A checkpoint: a safetensors file with weights, the optimiser's moments, and the numbers of steps."""
         with self._turn:
             tensors = {n: x for n, x in {**self._weights(), **self._states()}.items() if not n.startswith(IDLE)}
-            metadata = metadata_of(self._numbers, self._recipe.optimizer, str(self._numbers.loss_scale))
+            metadata = metadata_of(self._numbers, self._recipe.optimizer, repr)
         return safetensors.write(tensors, metadata)
 
     def save(self, path: str | os.PathLike[str]) -> None:

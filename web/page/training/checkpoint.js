@@ -16,7 +16,7 @@ export function toCheckpoint(values, weights, numbers, optimizer) {
     const { shape, dtype } = weights.named(weightOf(name));
     return [name, { shape, dtype, bytes }];
   }));
-  return safetensors.write(tensors, metadataOf(numbers, optimizer, String(numbers.lossScale)));
+  return safetensors.write(tensors, metadataOf(numbers, optimizer, String));
 }
 
 /**

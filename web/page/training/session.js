@@ -89,6 +89,12 @@ export class TrainingSession extends SessionWeights {
     });
   }
 
+  /** Tells the schedule `plateau` a value; returns the rate of the next step. @param {number} value */
+  async observe(value) {
+    if (typeof value !== 'number') throw new InvalidInput(`observe was called with ${value}`, { hint: 'a number, such as a loss' });
+    return this.inTurn(async () => this.steps.observe(value));
+  }
+
   /** Makes a run and those that follow from it. @param {StepRun} run @param {Feeds} feeds @param {AbortSignal | null} [signal] @returns {Promise<StepResult>} */
   async perform(run, feeds, signal) {
     const results = await this.send(run, feeds, signal);
