@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -258,6 +259,12 @@ class SessionOptions:
     The environment variable `PYRUNTIME_NATIVE_CODE` (`off`, `avx2` or `avx512`) says what True means. Results of
     different code differ in the last digits."""
 
+    share_weights: bool = option(False, FLAG, places=(NATIVE,))
+    """Whether other processes of this user may map the weights, so that they are in RAM once
+    ([processes](use/processes.md)).
+
+    Sessions that are pickled share them anyway. Linux only, and not for sessions on the GPU."""
+
     adapters: Mapping[str, Any] = option(dict, ADAPTERS, places=(NATIVE, PYODIDE), refused_for_training=True)
     """[LoRA adapters](use/adapters.md) by names that runs give: paths of `.onnx_adapter` or `.safetensors` files,
     their bytes, or folders of PEFT."""
@@ -313,6 +320,11 @@ def own(options: Options) -> Options:
         if isinstance(value := getattr(found, each.name), (dict, list)):
             setattr(found, each.name, copy.copy(value))
     return found
+
+
+def absolute(value: Any) -> Any:
+    """A path from the root; other values as they are."""
+    return os.path.abspath(value) if isinstance(value, (str, os.PathLike)) else value
 
 
 def check_options(options: SessionOptions, place: str, of_program: bool = False) -> None:

@@ -303,24 +303,32 @@ class WasmHost:
         size, data = memory.data_len(*args), memory.data_ptr(*args)
         return np.ctypeslib.as_array(data, shape=(size,))
 
-    def twin(self, spans: Sequence[tuple[int, int]], threads: int = 1) -> WasmHost:
-        """Return a host that shares RAM with this one: these spans (begin, end) of the memory, which are constant from
-        now on, and all further memories. Kernels may run here meanwhile. Errors: OutOfMemory, also if this host
-        is closed."""
+    def twin(self, pages: Sequence[SharedPages], threads: int = 1) -> WasmHost:
+        """Return a host that shares with this one the engine, code, and the pages that `share` returned. Kernels may
+        run here meanwhile. Errors: OutOfMemory."""
+        other = WasmHost(threads, self.max_pages, self.relaxed, self._cache, like=self)
+        other.add_memories([len(memory) for memory in self.further])
+        other.adopt(pages)
+        return other
+
+    def share(self, spans: Sequence[tuple[int, int]]) -> list[SharedPages]:
+        """The pages of these spans (begin, end) of the memory, which are constant from now on, and of all further
+        memories. Kernels may run here meanwhile. Errors: OutOfMemory, also if this host is closed."""
         with self.memory_lock:
             if not self._stores:
                 raise OutOfMemory("this memory is closed")
             if not self._pages:
-                self._pages = [SharedPages(self.memory, spans)]
-                self._pages += [SharedPages(memory, [(0, len(memory))]) for memory in self.further]
-            other = WasmHost(threads, self.max_pages, self.relaxed, self._cache, like=self)
-            other.grow(max((end for _, end in spans), default=0))
-            other.add_memories([len(memory) for memory in self.further])
-            for pages, memory in zip(self._pages, [other.memory, *other.further], strict=True):
-                pages.map_into(memory)
-                other._pages.append(pages.owned_by(memory))
-                other.shared_bytes += sum(end - begin for begin, end in pages.spans)
-        return other
+                self._pages = [SharedPages.of_memory(self.memory, spans)]
+                self._pages += [SharedPages.of_memory(memory, [(0, len(memory))]) for memory in self.further]
+            return self._pages
+
+    def adopt(self, pages: Sequence[SharedPages]) -> None:
+        """Map the pages that `share` of a host of an equal Program returned. Errors: OutOfMemory."""
+        self.grow(max((end for _, end in pages[0].spans), default=0))
+        for one, memory in zip(pages, [self.memory, *self.further], strict=True):
+            one.map_into(memory)
+            self.shared_bytes += sum(end - begin for begin, end in one.spans)
+        self._pages = list(pages)
 
     def grow(self, size: int) -> None:
         """Make the memory at least `size` bytes long. `memory` is a new view afterwards.

@@ -5,6 +5,7 @@ Spec: https://www.w3.org/TR/webgpu/ and https://wgpu-py.readthedocs.io/
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import queue
@@ -18,6 +19,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import wgpu
+from wgpu.backends.wgpu_native import _helpers
 
 from pyruntime.errors import DeviceLost, ExecutionError, InvalidInput, OutOfMemory, PyRuntimeError
 
@@ -49,6 +51,7 @@ class Device:
         self.wgpu = adapter.request_device_sync(required_features=features, required_limits=limits)
         self.adapter = replace(self.adapter, dot4=_multiplies_bytes(self.wgpu))
         self.lost = False  # set by the call that finds the loss
+        self.is_of_parent = False  # in a forked child
         self._order = threading.Lock()  # held in calls that end the process if the device is lost meanwhile
         self.layouts: dict[int, tuple[Any, Any]] = {}
         self.pipelines: dict[bytes, Any] = {}
@@ -60,6 +63,8 @@ class Device:
     def checked(self, label: str, fn: Callable[[], T]) -> T:
         """Call `fn`, with errors of wgpu converted to ours. label: node and kernel, or one word for the action."""
         node, _, what = label.rpartition(" ")
+        if self.is_of_parent:
+            raise DeviceLost("the GPU device belongs to the process that this one was forked from")
         try:
             return fn()
         except TimeoutError as e:
@@ -271,6 +276,24 @@ BACKENDS = ("Vulkan", "Metal", "D3D12")  # those whose adapters can be named; wg
 
 _devices: dict[AdapterChoice, Device] = {}
 _opening = threading.Lock()
+
+
+def _after_fork() -> None:
+    """In the child: the devices are lost, and nothing of them is freed, because drivers wait for threads that only the
+    parent has. Sessions open devices of their own, with another instance of wgpu."""
+    global _opening
+    _opening = threading.Lock()
+    for device in _devices.values():
+        device.lost = device.is_of_parent = True
+    if _devices:
+        _helpers._the_instance = None
+        for each in gc.get_objects():
+            if isinstance(each, wgpu.GPUObjectBase):
+                each._internal = None  # what wgpu-py releases when the object goes
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def tensor_bytes() -> int:

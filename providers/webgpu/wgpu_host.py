@@ -312,7 +312,7 @@ class GpuHost:
         self.borrowed = {}
         self.parameters.close()
         self._groups = BindGroups()
-        for buffer in self.buffers:
+        for buffer in () if self.own.is_of_parent else self.buffers:
             buffer.destroy()
         self.buffers = []
         self._faults = None

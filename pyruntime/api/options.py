@@ -20,7 +20,7 @@ from pyruntime.api.providers import CPU, WEBGPU
 from pyruntime.arguments import checks_arguments
 from pyruntime.errors import InvalidInput, NotSupported
 from pyruntime.onnx.sources import flat
-from pyruntime.options import SESSION_ENTRIES, instance, option
+from pyruntime.options import SESSION_ENTRIES, absolute, instance, option, own
 
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
@@ -173,3 +173,13 @@ def check(options: SessionOptions) -> None:
     """Errors: NotSupported for an option that this engine cannot honour. The session checks the values."""
     if options.optimized_model_filepath and (options.initializers or options.initializer_files):
         raise NotSupported("the option optimized_model_filepath does not write initializers that are replaced")
+
+
+def travelling(options: SessionOptions) -> SessionOptions:
+    """The options for another process, which may have another current folder. It writes no optimised model again."""
+    found = own(options)
+    found.optimized_model_filepath = ""
+    found.adapters = {name: absolute(x) for name, x in options.adapters.items()}
+    if folder := options.external_folder:
+        found.external_folder = absolute(folder)
+    return found

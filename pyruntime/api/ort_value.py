@@ -174,6 +174,12 @@ class OrtValue:
             raise InvalidInput("this value is not a sparse tensor")
         return self._sparse
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For `pickle` and `copy`: a value in the process's memory."""
+        if self._sparse is not None:
+            return OrtValue.ort_value_from_sparse_tensor, (self._sparse,)
+        return OrtValue, (self.numpy() if self.is_tensor() else self._value, self._dtype)
+
     # ── for sessions ─────────────────────────────────────────────────────────────────────────────────────────────
 
     @property

@@ -16,23 +16,25 @@ from pyruntime.api import logs
 from pyruntime.api.devices import CPU_MEMORY, OrtEpDevice, OrtMemoryInfo, get_ep_devices
 from pyruntime.api.initializers import with_initializers
 from pyruntime.api.io_binding import IOBinding
+from pyruntime.api.messages import SessionMessages
 from pyruntime.api.model_metadata import ModelMetadata, metadata_of
-from pyruntime.api.options import SessionOptions, check
+from pyruntime.api.options import SessionOptions, check, travelling
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.providers import CPU, choose, options_without_effect, their_names
 from pyruntime.api.trace import TraceFile
 from pyruntime.arguments import checks_arguments
-from pyruntime.errors import InvalidInput, NotSupported, PyRuntimeError
+from pyruntime.errors import InvalidInput, NotSupported, PyRuntimeError, SessionFailed
 from pyruntime.native.execution.timing import Timing
 from pyruntime.native.execution.verify import RangeVerdict, Verdict
 from pyruntime.native.sessions.session import Session
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, operator_of
 from pyruntime.onnx.sources import MemorySource, beside
-from pyruntime.options import own, without_effect
+from pyruntime.options import absolute, own, without_effect
 from pyruntime.placement.provider_list import effective
 from pyruntime.session.memory_report import MemoryReport
 from pyruntime.session.run_options import RunOptions, check_run_options
+from pyruntime.session.states import SessionState
 
 if TYPE_CHECKING:
     from pyruntime.frontend.feed_checks import NodeArg
@@ -72,15 +74,16 @@ class InferenceSession:
         if disabled:
             raise NotSupported(f"passes {sorted(disabled)} are not known here", hint="SessionOptions.disabled_passes")
         self._trace = TraceFile(options.profile_file_prefix) if options.enable_profiling else None
-        self._messages = _Messages(options)
+        self._messages = SessionMessages(options)
         for text in without_effect(options):
             self._messages.warn_once(text)
         if providers is None and options.has_providers():
             providers = options.providers
+        self._names_providers = bool(providers)
         self._provider_options = choose(providers, provider_options)
         for text in options_without_effect(self._provider_options):
             self._messages.warn_once(text)
-        named = [*self._provider_options.items()] if providers else None  # a Program in a file may prefer the GPU
+        named = self._named_providers  # a Program in a file may prefer the GPU
         start = time.perf_counter()
         with self._event("session_initialization"):
             self._native = Session(
@@ -88,6 +91,8 @@ class InferenceSession:
                 warn=self._messages.warn, on_kernels=None if self._trace is None else self._trace.kernels,
                 has_fallback=has_fallback, name=options.logid,
             )  # fmt: skip
+        self._model = absolute(path_or_bytes)
+        self._has_fallback = has_fallback
         # onnxruntime's attribute, which programs read and set.
         self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else None
         took, on = f"{1e3 * (time.perf_counter() - start):.0f} ms", ", ".join(self.get_providers())
@@ -224,16 +229,18 @@ class InferenceSession:
         """Compile the model again for these providers. Errors: InvalidInput for a Program that was compiled before."""
         given = choose(providers, provider_options)
         self._native.set_providers(list(given.items()))
-        self._provider_options = given
+        self._provider_options, self._names_providers = given, True
         for text in options_without_effect(given):
             self._messages.warn_once(text)
 
     def disable_fallback(self) -> None:
         """Let work fail if the GPU fails. Otherwise the session repeats it, if need be on the next provider, for the
         nodes at fault or for all (docs/design/sessions.md#recovery)."""
+        self._has_fallback = False
         self._native.set_fallback(False)
 
     def enable_fallback(self) -> None:
+        self._has_fallback = True
         self._native.set_fallback(True)
 
     def tune(self, input_feed: Mapping[str, Any], seconds: float = 2.0) -> Tuned:
@@ -275,6 +282,31 @@ class InferenceSession:
         """Free all memory now, after the runs under way. Later work raises SessionFailed. Garbage collection frees it,
         too."""
         self._native.release()
+
+    # ── copies in this and other processes (docs/use/processes.md) ───────────────────────────────────────────────
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For `pickle` and `copy`: what the session was opened with, and attributes that others have set. Processes of
+        this machine map its weights from now on. Errors: SessionFailed for a session that is released"""
+        if self.state == SessionState.RELEASED:
+            raise SessionFailed("this session is released", hint="create another")
+        self._native.share_weights()
+        others = {name: x for name, x in self.__dict__.items() if name not in _OWN}
+        return {
+            "model": bytes(self._model) if isinstance(self._model, (bytearray, memoryview)) else self._model,
+            "options": travelling(self.options), "providers": self._named_providers,
+            "fallback": self._has_fallback, "attributes": others,
+        }  # fmt: skip
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        InferenceSession.__init__(
+            self, state["model"], state["options"], state["providers"], enable_fallback=state["fallback"]
+        )
+        self.__dict__.update(state["attributes"])
+
+    @property
+    def _named_providers(self) -> list[Any] | None:
+        return [*self._provider_options.items()] if self._names_providers else None
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -420,27 +452,10 @@ class InferenceSession:
             raise NotSupported("kernels are not tuned by results of another runtime")
 
 
-class _Messages:
-    """The messages of one session. It has no reference to the session, so that reference counting alone frees the
-    session."""
-
-    def __init__(self, options: SessionOptions) -> None:
-        self._options = options
-
-    def log(self, severity: int, message: str, run: RunOptions | None = None) -> None:
-        logid = run.logid if run is not None and run.logid else self._options.logid
-        logs.log(severity, message, least=self.least(run), logid=logid)
-
-    def least(self, run: RunOptions | None) -> int:
-        """The lowest severity of messages to log."""
-        own = self._options.log_severity_level
-        return logs.least(own if run is None or run.log_severity_level < 0 else run.log_severity_level)
-
-    def warn(self, text: str) -> None:
-        self.log(logs.WARNING, text)
-
-    def warn_once(self, text: str, run: RunOptions | None = None) -> None:
-        logs.warn_once(text, least=self.least(run), logid=self._options.logid)
+_OWN = {
+    "options", "_sess_options", "_trace", "_messages", "_names_providers", "_provider_options", "_native", "_model",
+    "_has_fallback", "_model_path",
+}  # fmt: skip
 
 
 def _read(options: SessionOptions, model: Any) -> Graph:

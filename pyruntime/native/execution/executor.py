@@ -31,6 +31,7 @@ from pyruntime.placement.own_memory import OwnMemory
 from pyruntime.program import types
 from pyruntime.program.dims import Env
 from pyruntime.program.format import Program
+from pyruntime.providers.wasm.shared_pages import SharedPages
 from pyruntime.runtime.order_trial import OrderTrial
 from pyruntime.runtime.output_paths import MOST
 from pyruntime.runtime.planner import Planner
@@ -85,16 +86,20 @@ class Executor:
     @classmethod
     def load(
         cls, program: Program, host: Any, sources: Mapping[str, Any], host_call: Any = None, limit: int = 1 << 32,
-        gpu: Any = None,
+        gpu: Any = None, pages: Sequence[int] = (),
     ) -> Executor:  # fmt: skip
-        """The first executor of a Program. sources: of weights, by name; limit: bytes of memory it may use."""
+        """The first executor of a Program. sources: of weights, by name; limit: bytes of memory it may use; pages:
+        files with the weights, from `share_weights` of a process with the same Program."""
         loaded = LoadedProgram(program, sources)
         host.add_memories(loaded.header.get("memories", ()))
         if gpu is not None:
             gpu.load(program.part(loaded.header["modules"]["webgpu"]), gpu_calls(loaded.header))
         memory = LinearMemory(host, sum(loaded.header.get("memories", ())), limit)
         executor = cls(loaded, host, host_call, memory, Planner(loaded.header, memory, gpu, SHAPES), gpu)
-        loaded.run_init(executor)
+        loaded.run_init(executor, is_filled=bool(pages))
+        if pages:
+            spans = [executor.plan.root.place.arena.in_use(), *[[(0, len(memory))] for memory in host.further]]
+            host.adopt([SharedPages(file, span) for file, span in zip(pages, spans, strict=True)])
         executor._bytes_at_start = len(host.memory)
         return executor
 
@@ -107,11 +112,16 @@ class Executor:
 
     def sibling(self, threads: int, host_call: Any) -> Executor:
         """Like `twin`, for another session, which may live longer."""
-        host = self.host.twin(self.plan.root.place.arena.in_use(), threads)
+        host = self.host.twin(self.share_weights(), threads)
         memory = LinearMemory(host, self.memory.further, self.memory.limit)
         other = Executor(self.loaded, host, host_call, memory, self.plan.twin(memory), orders=deepcopy(self.orders))
         other._bytes_at_start = len(host.memory)
         return other
+
+    def share_weights(self) -> Sequence[SharedPages]:
+        """The pages of the weights, and of each further memory. Errors: OutOfMemory."""
+        pages: Sequence[SharedPages] = self.host.share(self.plan.root.place.arena.in_use())
+        return pages
 
     def share_cores(self, others: int) -> None:
         """While `others` runs are under way, the next run has that many threads less."""

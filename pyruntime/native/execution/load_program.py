@@ -69,31 +69,34 @@ class LoadedProgram:
             found = self._loaded[path.suffix] = LoadedPath.of(path)
         return found
 
-    def run_init(self, executor: Any) -> None:
-        """Load the constants into memory, and run the init block."""
+    def run_init(self, executor: Any, is_filled: bool = False) -> None:
+        """Load the constants into memory, and run the init block. is_filled: only plan their places: the memory gets
+        pages that have all of it. The init block then has nothing but calls of WebAssembly."""
         plan, state = executor.plan, executor.plan.root
         start = start_up(self.header)
         for b in start.permanent:
             plan.place(state, b)
         plan.preallocated = set(start.permanent)
-        self._load_all(start.constants, executor, state)
+        self._load_all(start.constants, executor, state, is_filled)
         for (step, key), constants in zip(self.blocks[0], start.before, strict=True):
             state = State(state.place.copy(), state.env)
-            self._load_all(constants, executor, state)
-            state = executor.run_step(step, state, key)
+            self._load_all(constants, executor, state, is_filled)
+            state = plan.plan_calls(step, state, key).state if is_filled else executor.run_step(step, state, key)
         if executor.gpu is not None:
             executor.gpu.host.flush()
         plan.make_permanent(state)
         self.strings = executor.values.hosts
 
-    def _load_all(self, constants: Sequence[types.Constant], executor: Any, state: State) -> None:
+    def _load_all(
+        self, constants: Sequence[types.Constant], executor: Any, state: State, is_filled: bool
+    ) -> None:  # fmt: skip
         """state: in which the constants get memory"""
         for c in constants:
             if "strings" in c:
                 executor.values.hosts[c["buffer"]] = c["strings"]
             else:
                 executor.plan.place(state, c["buffer"])
-        for c in constants:
+        for c in () if is_filled else constants:
             if "strings" not in c:
                 executor.plan.ensure(state.place)
                 self._load(c, executor, executor.plan.span(state, c["buffer"]))

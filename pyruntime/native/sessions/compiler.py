@@ -174,4 +174,5 @@ class Compiler:
         made = ready(self.options, graph, chosen, others, work)
         for text in made.remarks:
             self.warn(text)
-        return load_executor(made.program, host, weight_sources(graph), made.host_call, memory_limit, gpu), made.outputs
+        sources, shares = weight_sources(graph), self.options.share_weights
+        return load_executor(made.program, host, sources, made.host_call, memory_limit, gpu, shares), made.outputs

@@ -294,7 +294,8 @@ class ExportedProgram(Programs):
         host = compiler.open_memory(program.header.get("threads", 1))
         gpu = compiler.open_gpu() if compiler.uses_gpu else None
         calls, limit = StoredCalls(program.header["host"]), self.memory_left()
-        executor = load_executor(program, host, self._exported.sources, calls, limit, gpu)
+        shares = compiler.options.share_weights
+        executor = load_executor(program, host, self._exported.sources, calls, limit, gpu, shares)
         self.table[FOR_ALL] = self._counted(executor)
         self.is_prepared = True
 

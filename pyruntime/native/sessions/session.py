@@ -31,6 +31,7 @@ from pyruntime.native.sessions.programs import ExportedProgram, Programs
 from pyruntime.native.sessions.recovery import Recovery
 from pyruntime.native.sessions.run_queue import RunQueue
 from pyruntime.native.sessions.session_trial import SessionTrial
+from pyruntime.native.sessions.shared_weights import share_with_processes
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.options import NATIVE, SessionOptions, check_options, own
@@ -258,6 +259,11 @@ class Session:
             return self.programs.export(weights)
         about = {**self.programs.about(), **self.adapters.in_file()}
         return export(self.programs, about, self._queue.exclusive, self._path, weights, relaxed, providers, assume)
+
+    def share_weights(self) -> None:
+        """Let other processes of this user map the weights from now on."""
+        for executor in self.executors.values():
+            share_with_processes(executor)
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 

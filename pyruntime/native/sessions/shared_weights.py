@@ -1,4 +1,5 @@
-"""Sessions of this process with equal Programs share the memory of the weights (docs/design/sessions.md#shared-models).
+"""Sessions with equal Programs share the memory of the weights, in this process (docs/design/sessions.md#shared-models)
+and with other processes (docs/design/sessions.md#processes).
 
 Each session compiles its Program, so that only the results have to be compared.
 """
@@ -7,11 +8,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from pyruntime.errors import OutOfMemory
 from pyruntime.native.execution.executor import Executor
+from pyruntime.native.sessions import weights_of_processes
 from pyruntime.onnx.graph import Source
 from pyruntime.onnx.sources import FileSource, MemorySource
 from pyruntime.program.format import Program
@@ -22,10 +24,13 @@ _open: weakref.WeakSet[Executor] = weakref.WeakSet()
 
 
 def load_executor(
-    program: Program, host: Any, sources: Mapping[str, Any], host_call: Any, limit: int, gpu: Any
+    program: Program, host: Any, sources: Mapping[str, Any], host_call: Any, limit: int, gpu: Any,
+    with_processes: bool = False,
 ) -> Executor:  # fmt: skip
     """Load a Program, as `Executor.load` does. If another session has its weights, the host is closed and replaced.
-    Sessions on the GPU, with a memory limit, or with weights that runs change, share nothing."""
+    Sessions on the GPU, with a memory limit, or with weights that runs change, share nothing.
+
+    with_processes: other processes can have the weights from now on; they find those of this one without asking"""
     if "states" in program.header or gpu is not None or limit < WHOLE:
         return Executor.load(program, host, sources, host_call, limit, gpu)
     for other in list(_open):
@@ -33,11 +38,43 @@ def load_executor(
             with suppress(OutOfMemory):
                 sibling = other.sibling(host.threads, host_call)
                 host.close()
+                if with_processes:
+                    share_with_processes(sibling)
                 return sibling
-    made = Executor.load(program, host, sources, host_call, limit, gpu)
+    made = _load(program, host, sources, host_call, limit, with_processes)
     if made.memory_report().weights >= LEAST:
         _open.add(made)
     return made
+
+
+def _load(
+    program: Program, host: Any, sources: Mapping[str, Any], host_call: Any, limit: int, with_processes: bool
+) -> Executor:  # fmt: skip
+    """Load a Program with the weights of another process, if one has them."""
+    bytes_ = sum(c.get("size", 0) for c in program.header["constants"])
+    name = None
+    if bytes_ >= LEAST and weights_of_processes.is_supported() and (with_processes or weights_of_processes.has_any()):
+        name = weights_of_processes.name_of(program, _features(host), sources)
+    if name is None:
+        return Executor.load(program, host, sources, host_call, limit)
+    with weights_of_processes.alone(name) if with_processes else nullcontext():
+        pages = weights_of_processes.find(name)
+        made = Executor.load(program, host, sources, host_call, limit, pages=pages)
+        if pages or with_processes:
+            with suppress(OutOfMemory):
+                weights_of_processes.publish(name, made)
+    return made
+
+
+def share_with_processes(executor: Executor) -> None:
+    """Let other processes find the weights of an executor that this process has loaded, if they can be shared."""
+    shares = weights_of_processes.is_supported() and executor.gpu is None and "states" not in executor.header
+    if not shares or executor.is_closed or executor.memory_report().weights < LEAST:
+        return
+    name = weights_of_processes.name_of(executor.program, _features(executor.host), executor.sources)
+    if name is not None:
+        with suppress(OutOfMemory):
+            weights_of_processes.publish(name, executor)
 
 
 def _is_same(other: Executor, program: Program, host: Any, sources: Mapping[str, Source]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pyruntime.arguments import checks_arguments
@@ -11,7 +11,7 @@ from pyruntime.native.sessions.session import Session
 from pyruntime.native.sessions.state_values import NativeStates
 from pyruntime.native.sessions.stored_arrays import NUMPY_ARRAYS
 from pyruntime.onnx.graph import Graph
-from pyruntime.options import SessionOptions, check_training_options
+from pyruntime.options import SessionOptions, absolute, check_training_options, own
 from pyruntime.runtime.training_steps import StepResult
 from pyruntime.training.session.core import Parameter, TrainingCore
 
@@ -39,6 +39,16 @@ class TrainingSession(TrainingCore):
             return session
 
         super().__init__(model, options, NUMPY_ARRAYS, opened)
+        self._given = {"sess_options": sess_options and own(sess_options), "providers": providers, **options}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For `pickle` and `copy`: what the session was opened with, and a checkpoint. Errors: SessionFailed for a
+        session that is released"""
+        return {"model": absolute(self._model), "given": self._given, "checkpoint": self.state()}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        TrainingSession.__init__(self, state["model"], **state["given"])
+        self.load(state["checkpoint"])
 
 
 class _StepSession(Session):
