@@ -27,6 +27,7 @@ from pyruntime.codegen.step_ranges import as_work_units
 from pyruntime.errors import NeedsValue, PyRuntimeError
 from pyruntime.passes.loops import whole_loops
 from pyruntime.providers.wasm.threads import cost
+from pyruntime.training.derive import long_loops
 
 MEMORY = 128 << 20  # bytes a session may use
 ENDLESS = 6.0  # seconds of processor time until a model with a loop is stopped: it may ask for 2^63 rounds
@@ -117,13 +118,16 @@ class TwinSession:
 
 @contextmanager
 def short_turns(steps: int) -> Iterator[None]:
-    """Sessions that are compiled meanwhile run so many steps of loops in a range or turn. 0: as always"""
+    """Sessions that are compiled meanwhile run so many steps of loops in a range or turn, and divide gradients of loops
+    into chunks of so many. 0: as always"""
     if not steps:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(whole_loops, "turn_length", lambda unit: steps)
         patch.setattr(cost, "as_work_units", lambda kernel, _: as_work_units(kernel, steps))
+        patch.setattr(long_loops, "CHUNK", steps)
+        patch.setattr(long_loops, "LONG", 2 * steps)
         yield
 
 

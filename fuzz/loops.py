@@ -157,6 +157,7 @@ class Nodes:
             columns = self.draw.pick(AXES)
             weight = self.draw.rng.normal(size=(x.shape[-1], columns)) * x.shape[-1] ** -0.5
             made = self.add("MatMul", [x.name, self.constant(weight, x.kind)], (*x.shape[:-1], columns), x.kind)
+        self.values.remove(made)  # long sums of half floats round to whole numbers, of which a sine is any number
         self.add("Tanh", [made.name], made.shape, x.kind)
 
     def outer(self) -> None:
@@ -297,7 +298,16 @@ class Recurrence:
 
 def case(draw: Draw) -> Case:
     """A model of one Loop or Scan, run at one or several numbers of steps."""
-    kind, scan = draw.pick(FLOATS), draw.chance(0.5)
+    return _case(draw, "loops", draw.pick(FLOATS), 3)
+
+
+def gradients(draw: Draw) -> Case:
+    """A model in double, whose gradients are compared with differences, with and without chunks of steps."""
+    return _case(draw, "gradients", TensorProto.DOUBLE, 1)
+
+
+def _case(draw: Draw, target: str, kind: int, runs_if_symbolic: int) -> Case:
+    scan = draw.chance(0.5)
     sizes = [draw.pick(AXES) for _ in range(3)]  # few, so that values fit each other
     found = _values(draw, kind, sizes, scan)
     body = Nodes(draw, "b", kind)
@@ -311,12 +321,12 @@ def case(draw: Draw) -> Case:
     outs = [body.pick(kind, INT, BOOL) for _ in range(draw.below(3))]
     stacked = [v for v in outs if v is not None]
     symbolic = draw.chance(0.6)
-    runs = [_feeds(draw, found, draw.pick(STEPS)) for _ in range(3 if symbolic else 1)]
+    runs = [_feeds(draw, found, draw.pick(STEPS)) for _ in range(runs_if_symbolic if symbolic else 1)]
     for feeds in runs if found.start else ():
         feeds["go"] = np.asarray(bool(stacked) or draw.chance(0.8))
     model = _model(draw, body, found, (going, new, stacked), "T" if symbolic else _steps(runs[0], found))
     what = "Scan" if scan else "Loop"
-    return Case("loops", model.SerializeToString(), tuple(runs), note=f"{what} of {len(body.nodes)} nodes")
+    return Case(target, model.SerializeToString(), tuple(runs), note=f"{what} of {len(body.nodes)} nodes")
 
 
 def _values(draw: Draw, kind: int, sizes: list[int], scan: bool) -> Recurrence:

@@ -116,6 +116,7 @@ TARGETS: dict[str, Maker] = {
     "hostile": hostile.case,
     "programs": programs.case,
     "gradients": transposed,
+    "loop_gradients": loops.gradients,
 }
 # Run only by name: most findings of eight extreme feeds a model are a peer's bugs, which a person must judge.
 BY_NAME = {"values"}

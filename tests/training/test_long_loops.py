@@ -73,6 +73,49 @@ LOOPS: dict[str, str] = {
             wide = Exp(next)
             out = ReduceSum<keepdims = 0>(wide, axis) }>""",
 }
+# Loops that end when a row of x is the first with a large number, or at its last row.
+ENDING = {
+    "stacks": """h0 = Mul(w, w)
+        limit = Constant<value_float = 2.5>()
+        most = CastLike(limit, x)
+        shape = Shape<end = 1>(x)
+        rows = Squeeze(shape)
+        one = Constant<value_int = 1>()
+        less = Sub(rows, one)
+        last, n, y, z = Loop("", "", h0, less) <body = b (int64 i, bool on, double[5, 3] h, int64 n)
+            => (bool go, double[5, 3] next, int64 n2, double[3] out, double[5] out2) {
+            n2 = Identity(n)
+            row = Gather(x, i)
+            p = Mul(h, row)
+            q = Sub(p, w)
+            next = Tanh(q)
+            wide = Exp(next)
+            out = ReduceSum<keepdims = 0>(wide, axis)
+            end = Constant<value_ints = [1]>()
+            out2 = ReduceMax<keepdims = 0>(h, end)
+            none = Constant<value_ints = [0]>()
+            large = ReduceMax<keepdims = 0>(row, none)
+            small = Less(large, most)
+            before = Less(i, n)
+            go = And(small, before) }>
+        zz = Mul(z, z)
+        total2 = ReduceSum<keepdims = 0>(zz)""",
+    "no stacks": """h0 = Mul(w, w)
+        limit = Constant<value_float = 2.5>()
+        most = CastLike(limit, x)
+        shape = Shape<end = 1>(x)
+        rows = Squeeze(shape)
+        last = Loop(rows, "", h0) <body = b (int64 i, bool on, double[5, 3] h) => (bool go, double[5, 3] next) {
+            row = Gather(x, i)
+            p = Mul(h, row)
+            q = Sub(p, w)
+            next = Sin(q)
+            none = Constant<value_ints = [0]>()
+            large = ReduceMax<keepdims = 0>(row, none)
+            go = Less(large, most) }>
+        y = Sin(last)
+        total2 = ReduceSum<keepdims = 0>(y)""",
+}
 
 
 def session(name: str, length: int | str, **options: Any) -> InferenceSession:
@@ -192,3 +235,35 @@ def test_a_gpu_gives_the_same() -> None:
 @pytest.mark.parametrize(("count", "size"), [(128, 64), (1000, 50), (131, 64), (4096, 64), (65536, 256), (10007, 100)])
 def test_sizes_of_chunks(count: int, size: int) -> None:
     assert long_loops.chunk_size(count) == size
+
+
+def ending(name: str, **options: Any) -> InferenceSession:
+    text = f"""g (double[T, 3] x, double[5, 3] w) => (double s, double[T, 3] dx, double[5, 3] dw)
+        <int64[1] axis = {{0}}> {{
+        {ENDING[name]}
+        yy = Mul(y, y)
+        total = ReduceSum<keepdims = 0>(yy)
+        more = ReduceSum<keepdims = 0>(last)
+        s = Sum(total, total2, more)
+        dx, dw = {TRAINING}.Gradient<xs = ["x", "w"], y = "s">(x, w) }}"""
+    return InferenceSession(parsed(text, 22, **{TRAINING: 1}).SerializeToString(), SessionOptions(**options))
+
+
+@pytest.mark.parametrize("passes", [[], ["whole_loops"]])
+@pytest.mark.parametrize("name", ENDING)
+def test_loops_that_end_by_a_condition(name: str, passes: list[str]) -> None:
+    """Differences, of sessions that run several numbers of steps."""
+    one = ending(name, disabled_passes=passes)
+    for steps in (1, 2, 63, 64, 65, 128, 129, 150):
+        given = feeds(150)
+        given["x"] = np.clip(given["x"], -2, 2)
+        given["x"][steps - 1, 1] = 3.0
+        _, dx, dw = one.run(None, given)
+        assert (dx[steps:] == 0).all() and dx[:steps].any()
+        rng = np.random.default_rng(7)
+        along = {"x": rng.normal(size=(150, 3)), "w": rng.normal(size=(5, 3))}
+        ends = [
+            float(one.run(["s"], {k: v + step * along[k] for k, v in given.items()})[0]) for step in (1e-6, -1e-6)
+        ]  # fmt: skip
+        got = (dx * along["x"]).sum() + (dw * along["w"]).sum()
+        np.testing.assert_allclose(got, (ends[0] - ends[1]) / 2e-6, rtol=1e-5, err_msg=f"{steps} steps")

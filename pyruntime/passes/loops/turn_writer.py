@@ -131,10 +131,11 @@ class TurnWriter(LoopWriter):
         count = Leaf("block").making((len(loop.binds),), I64).out  # nothing reads it
         body = Block((*loop.body.inputs, count), [*inside, turn], turn.outputs)
         outer = Loop(trip, loop.condition, (*loop.carried, before[0].out), body)
-        turns = [Symbol(VALUE, place=(*symbol.place, 0)) for _, _, symbol in loop.binds]  # unique, as theirs are
-        outer.binds = tuple([(len(states) + 1 + n, 0, symbol) for n, symbol in enumerate(turns)])
-        rows = zip(turns, turn.outputs[2 + len(states) :], strict=True)
-        stacks = [Tensor((sh.dim_of(symbol), *t.shape), t.dtype, outer) for symbol, t in rows]
+        stacks: list[Tensor] = []
+        if rows := turn.outputs[2 + len(states) :]:
+            turns = Symbol(VALUE, place=(*loop.binds[0][2].place, 0))  # unique, as theirs are
+            outer.binds = ((len(states) + 1, 0, turns),)
+            stacks = [Tensor((sh.dim_of(turns), *t.shape), t.dtype, outer) for t in rows]
         outer.replaces(loop, (*loop.outputs[: len(states)], Tensor(count.shape, I64, outer), *stacks))
         return [*before, outer]
 
