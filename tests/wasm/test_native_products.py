@@ -44,12 +44,13 @@ def fits_codes(o: dict[str, int], bits: int, digits: int) -> bool:
 def test_products_by_codes_reach_nothing_but_their_memory(kind: str, bits: int, digits: int) -> None:
     """As in test_native_code.py. A step of 0 means that a block of a row has floats."""
     codes, rng = Direct(kind, f"codes{bits}x{digits}"), np.random.default_rng(3)
-    usual = {"rows": 2, "cols": 13, "blocks": 3, "rounds": 2, "last": 1, "ldc": 64, "memories": 0}
+    usual = {"blocks": 3, "rounds": 2, "last": 1, "ldc": 128, "memories": 0}
     usual |= {"lda": 3 * (16 + 64 * digits), "ldb": 5 * 16 * bits}
     done = 0
     for turn in range(2000):
-        operands = dict(usual, zeros=turn % 2)
-        sizes = {"a": 2 * usual["lda"], "b": 2 * usual["ldb"], "steps": 2 * 3 * 64, "c": 2 * 64}
+        rows, cols = 1 + turn % 10, (7, 8, 13, 16, 17, 29)[turn // 10 % 6]
+        operands = dict(usual, rows=rows, cols=cols, zeros=turn % 2)
+        sizes = {"a": rows * usual["lda"], "b": 4 * usual["ldb"], "steps": 4 * 3 * 64, "c": rows * usual["ldc"]}
         for name, size in sizes.items():
             operands[name] = int(rng.integers(0, SIZE - size + 1)) if turn % 3 else SIZE - size
         for name in rng.choice(list(operands), int(rng.integers(0, 3)), replace=False):
@@ -91,6 +92,22 @@ def test_products_by_codes_have_the_bits_of_webassembly(kind: str) -> None:
             else:
                 relative, absolute = (1e-5, 1e-5) if m == 1 else (1e-3, 1e-3 * k**0.5)
                 np.testing.assert_allclose(got, want, relative, absolute, err_msg=str((case, m)))
+
+
+@each_kind
+def test_rows_of_a_batch_have_the_bits_that_they_have_alone(kind: str) -> None:
+    """At the edges of tiles and panels, with blocks of some rows that stay floats."""
+    rng = np.random.default_rng(7)
+    cases = list(itertools.product((16, 100, 160), (7, 16, 17, 40), (4, 8), (16, 32), (0, 4)))[::5]
+    for turn, (k, n, bits, size, level) in enumerate(cases):
+        case = Case(k, n, bits, size, level, zeros=turn % 3 == 0, bias=n == 17)
+        session = InferenceSession(nbits_model(case, rng), SessionOptions(native_code=kind))
+        x = rng.standard_normal((16, k)).astype(np.float32)
+        x[2], x[3, :3], x[5, 1], x[6, -1], x[12, 0] = 0, 1e-30, np.inf, np.nan, 1e-30
+        alone = np.concatenate([session.run(None, {"x": row[None]})[0] for row in x])
+        for m in (*range(2, 10), 15, 16):
+            got = session.run(None, {"x": x[16 - m :]})[0]
+            np.testing.assert_array_equal(got.view(np.uint32), alone[16 - m :].view(np.uint32), str((case, m)))
 
 
 class Case(NamedTuple):

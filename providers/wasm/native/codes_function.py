@@ -1,9 +1,10 @@
 """Machine code of products of few rows by quantised weights of 4 and 8 bits, in integers (schedules/gemv_integers.py).
 
 A vector has the products of a panel's eight columns. Codes become int16 as they are loaded, two k of a column side by
-side, and are multiplied by the same two k of a row's record. So a panel is read once, in order, and stays in the
-first-level cache for the other rows. The integer sums of a block of k are exact, and floats are added in the same order
-as in WebAssembly: results have the same bits, unless a block of a row has floats instead of codes (its step is 0).
+side, and are multiplied by the same two k of a row's record; several rows by tiles (codes_tiles.py). The integer sums
+of a block of k are exact, and floats are added in the same order for any number of rows: a row of a batch has the bits
+that it has alone. They are also those of WebAssembly, unless a block of a row has floats instead of codes (its step is
+0).
 """
 
 from __future__ import annotations
@@ -14,16 +15,31 @@ from collections.abc import Callable
 from ..schedules.gemv_integers import CODE, HEADER, HIGH, INITIAL_SUMS, LARGEST_BLOCK
 from ..schedules.register_tile import PANEL
 from ..schedules.weight_codes import ROUND
+from .codes_tiles import (
+    BLOCKS_LEFT,
+    CODES,
+    DIGITS,
+    LOW,
+    MASK,
+    MIDDLE,
+    PRODUCT,
+    RECORD,
+    RECORD_BYTES,
+    RIGHT,
+    ROUNDS,
+    STEP_BYTES,
+    STEPS,
+    TOTAL,
+    WEIGHT,
+    C,
+    CodesTiles,
+    X,
+)
 from .function import Function
 from .kinds import AVX512, Kind
-from .x86 import R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RSI, YMM, Memory, Vector
+from .x86 import R8, R9, R15, RAX, RCX, YMM, Memory, Vector
 
 EXTENT, BLOCKS, WORK = 1 << 13, 1 << 16, 1 << 26  # most rows or columns, most blocks of k, most rounds of a call
-
-CODES, RECORD, DIGITS, STEPS = RSI, R8, R9, R11  # what a block reads; DIGITS: of a round of the record
-ROUNDS, BLOCKS_LEFT, ROWS_LEFT = RCX, R10, R12
-ROW, C, RECORD_BYTES, STEP_BYTES = RBX, R13, RBP, R14
-LOW, RIGHT, X, PRODUCT, MASK, TOTAL, WEIGHT, MIDDLE = YMM[:8]
 
 
 class CodesFunction(Function):
@@ -35,6 +51,7 @@ class CodesFunction(Function):
         self.constants = self.code.label()
         first = 16 if kind is AVX512 else 8  # from 16 on, instructions are AVX-512's
         self.sums = [YMM[first + 4 * digit :][:4] for digit in range(digits)]
+        self.tiles = CodesTiles(self)
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -104,39 +121,38 @@ class CodesFunction(Function):
         code.op("mov", RAX, self.slot[stride], wide=False)
         code.op("imul", RCX, RAX)
 
-    def _next_row(self, stride: str, register: int) -> None:
-        self.code.op("mov", RAX, self.slot[stride], wide=False)
-        self.code.op("add", register, RAX)
-
     # ── products ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def body(self) -> None:
-        """For each panel, all rows."""
+        """For each panel, one row; or several rows by tiles."""
+        code = self.code
+        several, done = code.label(), code.label()
+        code.address(RAX, self.constants)
+        for n, register in enumerate((MASK, WEIGHT, MIDDLE)):
+            code.vector("vbroadcastss", self.kind.vectors[register.number], Memory(RAX, 4 * n))
+        code.constant("cmp", self.slot["rows"], 1, wide=False)
+        code.jump(several, "ne")
+        self._one_row()
+        code.jump(done)
+        code.place(several)
+        self.tiles.write()
+        code.place(done)
+
+    def _one_row(self) -> None:
         code, slot = self.code, self.slot
         code.op("mov", R15, slot["blocks"], wide=False)
         code.op("imul", R15, STEP_BYTES)
-        code.address(RAX, self.constants)
-        code.vector("vbroadcastss", MASK, Memory(RAX))
-        code.vector("vbroadcastss", WEIGHT, Memory(RAX, 4))
-        code.vector("vbroadcastss", MIDDLE, Memory(RAX, 8))
-        panels = code.here()
-        code.op("mov", ROW, slot["a"])
         code.op("mov", C, slot["c"])
-        code.op("mov", ROWS_LEFT, slot["rows"], wide=False)
-        rows = code.here()
+        panels = code.here()
         self._blocks()
-        self._store()
-        self._next_row("lda", ROW)
-        self._next_row("ldc", C)
-        code.constant("sub", ROWS_LEFT, 1)
-        code.jump(rows, "ne")
+        self.store()
         code.op("mov", RAX, slot["ldb"], wide=False)
         code.op("add", RAX, slot["b"])
         code.op("store", RAX, slot["b"])
         code.op("mov", RAX, slot["steps"])
         code.op("add", RAX, R15)
         code.op("store", RAX, slot["steps"])
-        code.constant("add", slot["c"], 4 * PANEL)
+        code.constant("add", C, 4 * PANEL)
         code.constant("sub", slot["cols"], PANEL, wide=False)
         code.jump(panels, "g")
 
@@ -145,13 +161,27 @@ class CodesFunction(Function):
         code, slot = self.code, self.slot
         code.op("mov", CODES, slot["b"])
         code.op("mov", STEPS, slot["steps"])
-        code.op("mov", RECORD, ROW)
+        code.op("mov", RECORD, slot["a"])
         code.op("mov", BLOCKS_LEFT, slot["blocks"], wide=False)
         code.vector("vxorps", TOTAL, TOTAL, TOTAL)
         blocks = code.here()
+        self.load_rounds()
+        self.add_block()
+        code.op("add", RECORD, RECORD_BYTES)
+        code.op("add", STEPS, STEP_BYTES)
+        code.constant("sub", BLOCKS_LEFT, 1)
+        code.jump(blocks, "ne")
+
+    def load_rounds(self) -> None:
+        """The number of rounds of the next block."""
+        code, slot = self.code, self.slot
         code.op("mov", ROUNDS, slot["rounds"], wide=False)
         code.constant("cmp", BLOCKS_LEFT, 1)
         code.op("cmovle", ROUNDS, slot["last"], wide=False)
+
+    def add_block(self) -> None:
+        """Add the products of a block to TOTAL. Changes CODES, DIGITS, ROUNDS, and vectors but the constants."""
+        code = self.code
         code.op("mov", DIGITS, RECORD)
         for digit, sums in enumerate(self.sums):
             for n, total in enumerate(sums):
@@ -170,10 +200,6 @@ class CodesFunction(Function):
             code.place(floats)
             self._add_floats()
             code.place(added)
-        code.op("add", RECORD, RECORD_BYTES)
-        code.op("add", STEPS, STEP_BYTES)
-        code.constant("sub", BLOCKS_LEFT, 1)
-        code.jump(blocks, "ne")
 
     def _rounds(self, group: Callable[[int], None]) -> None:
         """The rounds of a block; `group` writes the code for four k."""
@@ -263,8 +289,8 @@ class CodesFunction(Function):
         code.vector("vfmadd231ps", TOTAL, sums[0], Memory(STEPS))
         self._add_zeros(of_row)
 
-    def _store(self) -> None:
-        """Store the columns that exist."""
+    def store(self) -> None:
+        """Store the columns of TOTAL that exist."""
         code = self.code
         partial, done = code.label(), code.label()
         code.constant("cmp", self.slot["cols"], PANEL, wide=False)
@@ -281,5 +307,7 @@ class CodesFunction(Function):
         code.place(done)
 
     def data(self) -> None:
+        if self.digits == 2:
+            self.tiles.write_mixed()
         self.code.place(self.constants)
         self.code.data(struct.pack("<Iff16i", 0x000F000F, HIGH, -8.0, *[-1] * PANEL, *[0] * PANEL))

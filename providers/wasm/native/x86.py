@@ -124,6 +124,7 @@ _VECTORS = {
     "vpermpd": _Form(1, 3, 0x01, wide=1),
     "vpermt2ps": _Form(1, 2, 0x7F),  # AVX-512
     "vinsertf64x4": _Form(1, 3, 0x1A, wide=1, element=32),  # AVX-512
+    "vinserti128": _Form(1, 3, 0x38),  # AVX
 }
 
 
@@ -270,7 +271,11 @@ class Assembler:
     def shift_lanes(self, name: str, to: Vector, source: Vector, count: int) -> None:
         """Shift the elements of a vector, in registers below 16."""
         opcode, extension = _LANE_SHIFTS[name]
-        self._vex(_Form(1, 1, opcode), extension, to.number, source.number, source.bits)
+        form = _Form(1, 1, opcode)
+        if source.bits == 512:
+            self._evex(form, Vector(extension, 512), to.number, source.number, False)
+        else:
+            self._vex(form, extension, to.number, source.number, source.bits)
         self._code.append(opcode)
         self._operand(extension, source.number)
         self._code.append(count)

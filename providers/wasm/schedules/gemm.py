@@ -143,15 +143,17 @@ def units(m: AnyDim, n: AnyDim, batch: AnyDim, mc: AnyDim, nc: AnyDim) -> AnyDim
     return batch * sh.ceildiv(m, mc) * sh.ceildiv(n, nc)
 
 
-def scratch_bytes(layout: Layout, p: Params[AnyDim], in_place: int = FEW_ROWS) -> AnyDim:
-    """Return the scratch bytes of a thread; thread t uses scratch + t * scratch_bytes. in_place: `rows_in_place`"""
+def scratch_bytes(
+    layout: Layout, p: Params[AnyDim], in_place: int = FEW_ROWS, quantised: int = GEMV_ROWS
+) -> AnyDim:  # fmt: skip
+    """Return the scratch bytes of a thread; thread t uses scratch + t * scratch_bytes. in_place: `rows_in_place`;
+    quantised: `integer_rows`, or more"""
     panels = sh.ceildiv(p.nc, PANEL) * PANEL * (sh.ceildiv(p.kc, GROUP) * GROUP) * 4
     if isinstance(layout, Dense):
         return panels
     few = few_bytes(p.m, p.k)
     if isinstance(layout, WeightCodes) and layout.digits:
-        rows = GEMV_ROWS if in_place == FEW_ROWS else in_place
-        few = sh.maximum(few, rows * largest_row(p.k, p.ldb, layout.digits))
+        few = sh.maximum(few, quantised * largest_row(p.k, p.ldb, layout.digits))
     return sh.select(sh.compare("le", p.m, in_place), few, 0 if isinstance(layout, Packed) else panels)
 
 

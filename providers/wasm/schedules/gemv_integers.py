@@ -30,6 +30,7 @@ from .weight_codes import GROUP, ROUND, WeightCodes
 
 HEADER = 16
 INITIAL_SUMS = 8  # offset in the header of the sums times -8
+NATIVE_ROWS = 16  # that machine code multiplies by codes
 LARGEST_BLOCK = 256  # 256 * 128 * 32768 fits int32
 CODE = 2  # bytes of a digit
 LANES = b"".join(n.to_bytes(4, "little") for n in range(4))
@@ -52,10 +53,10 @@ def largest_row(k: AnyDim, size: AnyDim, digits: int) -> AnyDim:
 
 def integer_rows(module: Module, layout: WeightCodes) -> int:
     """Return the largest number of rows that are quantised. With two digits, products of two rows by floats
-    (few_rows.py) take 0.8 (8 bits) and 0.9 (4 bits) of the time in wasmtime, but 1.0 and 1.1 in V8. Machine code has no
-    such products, and multiplies more rows by panels of floats."""
+    (few_rows.py) take 0.8 (8 bits) and 0.9 (4 bits) of the time in wasmtime, but 1.0 and 1.1 in V8. Machine code
+    multiplies more rows by panels of floats."""
     if module.imports:
-        return 8 if layout.digits == 1 else 3
+        return NATIVE_ROWS
     return 1 if layout.digits == 2 and module.cranelift else GEMV_ROWS
 
 
@@ -68,6 +69,16 @@ def quantise_rows(module: Module, digits: int) -> Function:
     row, record, n, are_codes, record_row = f.locals("i32", 5)
     row_bytes(f, k, size, digits).set(record_row)
     f.i32(1).set(are_codes)
+    alone = digits == 2 and bool(module.imports)  # machine code has blocks of codes beside blocks of floats
+
+    def quantise() -> None:
+        f.emit(row, taken, record).call(block)
+        if alone:
+            f.emit("i32.eqz")
+            with f.if_():
+                f.emit(row, taken, record).call(_copy_block)
+        else:
+            f.emit(are_codes, "i32.and").set(are_codes)
 
     def each_row(emit: Callable[[], object]) -> None:
         """Emit code for each row; `row` and `record` are the addresses of the block's floats and record."""
@@ -80,8 +91,8 @@ def quantise_rows(module: Module, digits: int) -> Function:
         f.emit(k).i32(0).emit("i32.le_s").br_if(done)
         taken = f.local("i32")
         minimum(f, taken, k, size)
-        each_row(lambda: f.emit(row, taken, record).call(block).emit(are_codes, "i32.and").set(are_codes))
-        if digits == 2:
+        each_row(quantise)
+        if digits == 2 and not alone:
             f.emit(are_codes, "i32.eqz")
             with f.if_():
                 each_row(lambda: f.emit(row, taken, record).call(_copy_block))

@@ -147,7 +147,7 @@ class QuantisedOperand(DenseOperand):
     """Codes in panels. The argument ldb is the number of k that share a step."""
 
     def __init__(self, gemv: Function, by_panel: Function, packer: Function, layout: WeightCodes, steps: int) -> None:
-        super().__init__(gemv, integer_rows(gemv.module, layout) if layout.digits else 1, packer)
+        super().__init__(gemv, quantised_rows(gemv.module, layout) or 1, packer)
         self.by_panel, self.layout, self.steps = by_panel, layout, steps
         self.half = layout.bits == 16
 
@@ -208,7 +208,12 @@ def rows_in_place(module: Module, layout: Layout) -> int:
     """Up to this many rows, panels and codes are read in place."""
     if not isinstance(layout, WeightCodes) or not module.imports:
         return FEW_ROWS
-    return integer_rows(module, layout) if layout.digits else FEW_CODES
+    return quantised_rows(module, layout) or FEW_CODES
+
+
+def quantised_rows(module: Module, layout: Layout) -> int:
+    """Up to this many rows of A are quantised."""
+    return integer_rows(module, layout) if isinstance(layout, WeightCodes) and layout.digits else 0
 
 
 def few_rows(arithmetic: Arithmetic = Arithmetic.FUSED) -> int:
