@@ -1,10 +1,11 @@
-"""Formulas of optimisers and schedules as torch and transformers document them, in NumPy and double precision.
+"""Formulas of optimisers, schedules and losses as torch and transformers document them, in NumPy and double precision.
 
 Tests compare training sessions with them. Where torch and transformers are installed, `python -m kit.torch_formulas`
 compares the formulas with these."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -114,6 +115,126 @@ PLATEAU = {"factor": 0.5, "patience": 1, "cooldown": 1, "end": 0.02}
 PLATEAU_RATES = [0.1] * 3 + [0.05] * 4 + [0.025] * 5 + [0.02] * 3  # after each
 
 
+# ── losses ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def log_softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    return np.asarray(x - np.log(np.exp(x).sum(axis, keepdims=True)))
+
+
+def soft_cross_entropy(x: np.ndarray, y: np.ndarray, w: Any = 1.0, smoothing: float = 0.0) -> float:
+    y = (1 - smoothing) * y + smoothing / x.shape[1]
+    return float(-(np.asarray(w).reshape(-1, *[1] * (x.ndim - 2)) * y * log_softmax(x, 1)).sum(1).mean())
+
+
+def bce(x: np.ndarray, y: np.ndarray, p: Any) -> float:
+    return float(-(p * y * np.log(x) + (1 - y) * np.log(1 - x)).mean())
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def nll(x: np.ndarray, y: np.ndarray, w: Any, ignored: int = -100) -> float:
+    found = [(w[c], x[n, c]) for n, c in enumerate(y) if c != ignored]
+    return float(-sum(a * b for a, b in found) / sum(a for a, _ in found))
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.asarray((a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1)))
+
+
+def cosine_embedding(a: np.ndarray, b: np.ndarray, y: np.ndarray, margin: float) -> float:
+    return float(np.where(y > 0, 1 - cosine(a, b), np.maximum(cosine(a, b) - margin, 0)).mean())
+
+
+def triplet(a: np.ndarray, p: np.ndarray, n: np.ndarray, margin: float = 1.0, swap: bool = False) -> float:
+    near, far, other = (np.sqrt(((x - y + 1e-6) ** 2).sum(-1)) for x, y in ((a, p), (a, n), (p, n)))
+    return float(np.maximum(near - (np.minimum(far, other) if swap else far) + margin, 0).mean())
+
+
+def ctc(
+    x: np.ndarray, y: np.ndarray, steps: np.ndarray, counts: np.ndarray, blank: int = 0, mean: bool = True
+) -> float:
+    """The sum of the probabilities of all paths, each of which is tried. x: (T, N, C)"""
+    losses = []
+    for n in range(x.shape[1]):
+        logs, total = log_softmax(x[: steps[n], n]), 0.0
+        for path in itertools.product(range(x.shape[2]), repeat=int(steps[n])):
+            merged = [c for m, c in enumerate(path) if (m == 0 or path[m - 1] != c) and c != blank]
+            if merged == y[n, : counts[n]].tolist():
+                total += math.exp(sum(logs[m, c] for m, c in enumerate(path)))
+        losses.append(-math.log(total) / (max(1, counts[n]) if mean else 1))
+    return float(np.mean(losses) if mean else np.sum(losses))
+
+
+def _normal(seed: int, *shape: int) -> np.ndarray:
+    return np.asarray(np.random.default_rng(seed).normal(size=shape))
+
+
+def _shares(seed: int, *shape: int) -> np.ndarray:
+    return np.asarray(np.exp(log_softmax(_normal(seed, *shape), 1)))
+
+
+W3, SIDES, CLASSES = [0.2, 1.0, 2.5], np.array([1.0, -1.0, 1.0, -1.0]), np.array([2, 0, 1, 2])
+TEXTS = np.array([[1, 1, 2], [2, 1, 0], [3, 0, 0]]), np.array([6, 5, 3]), np.array([3, 2, 0])
+# the loss's settings without its outputs; the outputs; its feeds; the formula; torch's function of outputs and feeds
+LOSSES: list[tuple[str, dict[str, Any], list[np.ndarray], list[np.ndarray], Any, Any]] = [
+    ("cross_entropy", {"soft": True}, [_normal(1, 4, 3)], [_shares(2, 4, 3)], soft_cross_entropy,
+     lambda f, x, y: f.cross_entropy(x, y)),
+    ("cross_entropy", {"soft": True, "weights": W3, "smoothing": 0.1}, [_normal(1, 4, 3)], [_shares(2, 4, 3)],
+     lambda x, y: soft_cross_entropy(x, y, W3, 0.1),
+     lambda f, x, y: f.cross_entropy(x, y, x.new_tensor(W3), label_smoothing=0.1)),
+    ("cross_entropy", {"soft": True, "axis": 1}, [_normal(1, 2, 3, 5)], [_shares(2, 2, 3, 5)], soft_cross_entropy,
+     lambda f, x, y: f.cross_entropy(x, y)),
+    ("cross_entropy", {"reduction": "sum", "weights": W3}, [_normal(1, 4, 3)], [CLASSES],
+     lambda x, y: nll(log_softmax(x), y, W3) * sum(W3[c] for c in y),
+     lambda f, x, y: f.cross_entropy(x, y, x.new_tensor(W3), reduction="sum")),
+    ("nll", {"weights": W3, "ignore_index": 1}, [log_softmax(_normal(1, 4, 3))], [CLASSES],
+     lambda x, y: nll(x, y, W3, 1), lambda f, x, y: f.nll_loss(x, y, x.new_tensor(W3), ignore_index=1)),
+    ("mse", {"reduction": "sum"}, [_normal(1, 4, 3)], [_normal(2, 4, 3)], lambda x, y: float(((x - y) ** 2).sum()),
+     lambda f, x, y: f.mse_loss(x, y, reduction="sum")),
+    ("bce", {"pos_weight": 3.0}, [_normal(1, 4, 3)], [sigmoid(_normal(2, 4, 3))], lambda x, y: bce(sigmoid(x), y, 3.0),
+     lambda f, x, y: f.binary_cross_entropy_with_logits(x, y, pos_weight=x.new_tensor(3.0))),
+    ("bce", {"pos_weight": W3}, [_normal(1, 4, 3)], [sigmoid(_normal(2, 4, 3))], lambda x, y: bce(sigmoid(x), y, W3),
+     lambda f, x, y: f.binary_cross_entropy_with_logits(x, y, pos_weight=x.new_tensor(W3))),
+    ("bce", {"pos_weight": W3, "logits": False}, [sigmoid(_normal(1, 4, 3))], [sigmoid(_normal(2, 4, 3))],
+     lambda x, y: bce(x, y, W3), None),
+    ("kl", {}, [log_softmax(_normal(1, 4, 3))], [_shares(2, 4, 3)],
+     lambda x, y: float((y * (np.log(y) - x)).sum() / len(x)), lambda f, x, y: f.kl_div(x, y, reduction="batchmean")),
+    ("kl", {"reduction": "mean", "log_target": True}, [log_softmax(_normal(1, 4, 3))], [np.log(_shares(2, 4, 3))],
+     lambda x, y: float((np.exp(y) * (y - x)).mean()), lambda f, x, y: f.kl_div(x, y, log_target=True)),
+    ("cosine", {}, [_normal(1, 4, 3)], [_normal(2, 4, 3)], lambda x, y: float((1 - cosine(x, y)).mean()),
+     lambda f, x, y: (1 - f.cosine_similarity(x, y)).mean()),
+    ("cosine", {"margin": 0.1}, [_normal(1, 4, 3), _normal(2, 4, 3)], [SIDES],
+     lambda a, b, y: cosine_embedding(a, b, y, 0.1), lambda f, a, b, y: f.cosine_embedding_loss(a, b, y, margin=0.1)),
+    ("triplet", {}, [_normal(n, 4, 3) for n in (1, 2, 3)], [], triplet, lambda f, *x: f.triplet_margin_loss(*x)),
+    ("triplet", {"margin": 0.5, "swap": True}, [_normal(n, 4, 3) for n in (1, 2, 3)], [],
+     lambda *x: triplet(*x, 0.5, True), lambda f, *x: f.triplet_margin_loss(*x, margin=0.5, swap=True)),
+    ("ctc", {}, [_normal(1, 6, 3, 4)], [*TEXTS], ctc,
+     lambda f, x, *y: f.ctc_loss(f.log_softmax(x, -1), *y)),
+    ("ctc", {"blank": 3, "reduction": "sum"}, [_normal(1, 6, 3, 4)], [TEXTS[0] % 3, *TEXTS[1:]],
+     lambda x, *y: ctc(x, *y, 3, False),
+     lambda f, x, *y: f.ctc_loss(f.log_softmax(x, -1), *y, blank=3, reduction="sum")),
+    ("ctc", {"batch_first": True}, [_normal(1, 3, 6, 4)], [*TEXTS], lambda x, *y: ctc(x.transpose(1, 0, 2), *y),
+     lambda f, x, *y: f.ctc_loss(f.log_softmax(x.transpose(0, 1), -1), *y)),
+]  # fmt: skip
+
+
+def slopes(formula: Callable[..., float], outputs: list[np.ndarray], feeds: list[np.ndarray]) -> list[np.ndarray]:
+    """The gradient of a formula by central differences."""
+    found = [np.zeros_like(x) for x in outputs]
+    for n, x in enumerate(outputs):
+        for place in np.ndindex(x.shape):
+            losses = []
+            for step in (1e-5, -1e-5):
+                moved = x.copy()
+                moved[place] += step
+                losses.append(formula(*outputs[:n], moved, *outputs[n + 1 :], *feeds))
+            found[n][place] = (losses[0] - losses[1]) / 2e-5
+    return found
+
+
 def main() -> None:
     import torch
     import transformers
@@ -146,6 +267,12 @@ def main() -> None:
         plateau.step(value)
         found.append(optimizer.param_groups[0]["lr"])
     np.testing.assert_allclose(found, PLATEAU_RATES)
+    for _, _, outputs, feeds, formula, function in LOSSES:
+        if function is not None:
+            tensors = [torch.tensor(x.tolist(), dtype=torch.float64 if x.dtype.kind == "f" else None)
+                       for x in (*outputs, *feeds)]  # fmt: skip
+            found = function(torch.nn.functional, *tensors).item()
+            np.testing.assert_allclose(formula(*outputs, *feeds), found, rtol=1e-6)
     print("the formulas are those of torch", torch.__version__, "and transformers", transformers.__version__)
 
 

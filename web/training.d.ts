@@ -4,10 +4,15 @@ import type { Bytes, Explanation, Feeds, InferenceSession, MemoryReport, Metrics
 
 /** loss: of the batch, before the step; norm: of all gradients; step: number of steps so far; applied: whether weights were changed. */
 export interface StepResult { readonly loss: number; readonly norm: number; readonly rate: number; readonly step: number; readonly applied: boolean }
-export type Loss = string | ({ readonly target?: string | undefined; readonly scale?: number | undefined } & (
-  | { readonly crossEntropy: string; readonly ignoreIndex?: number | undefined; readonly weights?: readonly number[] | undefined; readonly smoothing?: number | undefined; readonly axis?: number | undefined }
+/** weights: of the classes; soft: labels are probabilities; more in docs/training.md. */
+interface LossOfClasses { readonly ignoreIndex?: number | undefined; readonly weights?: readonly number[] | undefined; readonly axis?: number | undefined }
+export type Loss = string | ({ readonly target?: string | undefined; readonly scale?: number | undefined; readonly reduction?: 'mean' | 'sum' | 'batchmean' | undefined } & (
+  | { readonly crossEntropy: string; readonly smoothing?: number | undefined; readonly soft?: boolean | undefined } & LossOfClasses | { readonly nll: string } & LossOfClasses
   | { readonly mse: string } | { readonly l1: string } | { readonly huber: string; readonly delta?: number | undefined }
-  | { readonly bce: string; readonly logits?: boolean | undefined } | { readonly output: string }
+  | { readonly bce: string; readonly logits?: boolean | undefined; readonly posWeight?: number | readonly number[] | undefined } | { readonly output: string }
+  | { readonly kl: string; readonly logTarget?: boolean | undefined } | { readonly cosine: string | readonly string[]; readonly margin?: number | undefined }
+  | { readonly triplet: readonly string[]; readonly margin?: number | undefined; readonly swap?: boolean | undefined }
+  | { readonly ctc: string; readonly blank?: number | undefined; readonly logits?: boolean | undefined; readonly batchFirst?: boolean | undefined; readonly zeroInfinity?: boolean | undefined; readonly inputLengths?: string | undefined; readonly targetLengths?: string | undefined }
   | { readonly onnx: Uint8Array | ArrayBuffer; readonly inputs?: Readonly<Record<string, string>> | undefined; readonly output?: string | undefined }));
 export interface TrainingOptions extends InferenceSession.SessionOptions {
   // Written by scripts/contract.py from pyruntime/training/graph/recipe.py.

@@ -1,4 +1,4 @@
-"""Optimisers, schedules and groups beside the formulas of torch and transformers (kit/torch_formulas.py)."""
+"""Optimisers, schedules, groups and losses beside the formulas of torch and transformers (kit/torch_formulas.py)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from kit import torch_formulas as formulas
 from kit.training_networks import T, batch, dense, model, node, random
 from pyruntime import InvalidInput, TrainingSession
+from pyruntime.errors import ExecutionError
 
 CLASSES: dict[str, Any] = {"loss": {"cross_entropy": "y"}}
 
@@ -21,11 +22,12 @@ def given(w: np.ndarray) -> bytes:
     return model(nodes, {"g": (T.FLOAT, [*w.shape])}, {"y": (T.FLOAT, [])}, {"w": w})
 
 
+@pytest.mark.parametrize("provider", ["wasm", "webgpu"])
 @pytest.mark.parametrize("case", formulas.OPTIMIZERS, ids=lambda case: f"{case[0]} {case[1]}")
-def test_optimisers(case: Any) -> None:
+def test_optimisers(case: Any, provider: str) -> None:
     kind, settings, formula, *_ = case
     w, gradients = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32), formulas.gradients()
-    with TrainingSession(given(w), loss="y", optimizer={kind: settings}) as s:
+    with TrainingSession(given(w), loss="y", optimizer={kind: settings}, providers=[provider]) as s:
         for g, expected in zip(gradients, formula(w.astype(np.float64), gradients), strict=True):
             s.step({"g": g.astype(np.float32)})
             np.testing.assert_allclose(s.weights()["w"], expected, rtol=1e-4, atol=1e-5)
@@ -102,6 +104,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"groups": [{"match": "*", "rate": 1}], "optimizer": {"sgd": {"rate": 0}}}, "above 0"),
     ({"optimizer": {"adam": {"amsgrad": 1}}}, "true or false"),
     ({"optimizer": {"adam": {"beta1": True}}}, "beta1 cannot be True"),
+    ({"loss": {"bce": "y", "logits": "no"}}, "true or false"),
+    ({"loss": {"mse": "y", "reduction": "none"}}, "reduction cannot be"),
+    ({"loss": {"triplet": "y"}}, "3 outputs"),
+    ({"loss": {"cosine": ["y", "z"]}}, 'output "z" does not exist'),
+    ({"loss": {"ctc": "y"}}, "CTC needs 3"),
     ({"schedule": "one_cycle"}, "number of steps"),
     ({"schedule": {"get_linear_schedule_with_warmup": {"num_warmup_steps": 2}}}, "number of steps"),
     ({"schedule": {"get_linear_schedule_with_warmup": {"warmup": 2}}}, "warmup"),
@@ -112,3 +119,58 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_is_refused(options: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         TrainingSession(dense(), **{**CLASSES, **options})
+
+
+# ── losses ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def of_outputs(outputs: list[np.ndarray]) -> bytes:
+    """A model whose outputs are weights: "y0" = "w0" times 1, and so on."""
+    names = range(len(outputs))
+    return model(
+        [node("Mul", f"w{n} one", f"y{n}") for n in names], {"one": (T.FLOAT, [])},
+        {f"y{n}": (T.FLOAT, [*outputs[n].shape]) for n in names},
+        {f"w{n}": outputs[n].astype(np.float32) for n in names},
+    )  # fmt: skip
+
+
+def loss_and_gradients(
+    kind: str, settings: Any, outputs: list[np.ndarray], feeds: list[np.ndarray], *providers: str
+) -> Any:
+    names = [f"y{n}" for n in range(len(outputs))]
+    loss = {kind: names if len(names) > 1 else names[0], **settings}
+    given = dict(zip(["target", "input_lengths", "target_lengths"], feeds, strict=False))
+    options: Any = {"optimizer": {"sgd": {"rate": 1.0}}, "providers": providers or None}
+    with TrainingSession(of_outputs(outputs), loss=loss, **options) as s:
+        found = {
+            "one": np.float32(1),
+            **{k: v.astype(np.float32) if v.dtype.kind == "f" else v for k, v in given.items()},
+        }
+        before = s.weights()
+        assert s.evaluate(found)["loss"] == pytest.approx(value := s.step(found).loss, rel=1e-6)
+        return value, [before[name] - w for name, w in s.weights().items()]
+
+
+@pytest.mark.parametrize("provider", ["wasm", "webgpu"])
+@pytest.mark.parametrize("case", formulas.LOSSES, ids=lambda case: f"{case[0]} {case[1]}")
+def test_losses_and_their_gradients(case: Any, provider: str) -> None:
+    kind, settings, outputs, feeds, formula, _ = case
+    loss, gradients = loss_and_gradients(kind, settings, outputs, feeds, provider)
+    assert loss == pytest.approx(formula(*outputs, *feeds), rel=1e-5)
+    for found, expected in zip(gradients, formulas.slopes(formula, outputs, feeds), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-6)
+
+
+def test_a_text_that_does_not_fit_has_an_infinite_loss_or_counts_nothing() -> None:
+    """As torch's zero_infinity. Two equal labels need a blank between them, so three steps."""
+    x, texts = np.random.default_rng(0).normal(size=(3, 2, 4)), np.array([[1, 1], [1, 2]])
+    lengths = [np.array([2, 3]), np.array([2, 2])]
+    with pytest.warns(RuntimeWarning, match="loss is not finite"):
+        assert loss_and_gradients("ctc", {}, [x], [texts, *lengths])[0] == np.inf
+    loss, (gradient,) = loss_and_gradients("ctc", {"zero_infinity": True}, [x], [texts, *lengths])
+    assert loss == pytest.approx(formulas.ctc(x[:, 1:], texts[1:], *[n[1:] for n in lengths]) / 2, rel=1e-5)
+    assert not gradient[:, 0].any() and gradient[:, 1].any()
+    with pytest.raises(ExecutionError, match="index"):
+        loss_and_gradients("ctc", {}, [x], [texts, np.array([4, 3]), lengths[1]])
+    with pytest.raises(ExecutionError, match="index"):
+        loss_and_gradients("ctc", {}, [x], [np.array([[1, 4], [1, 2]]), np.array([3, 3]), lengths[1]])

@@ -12,23 +12,29 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, F64, DType
-from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, guard, log, select
+from pyruntime.ir.expr import Expr, X, Y, Z, cast, const, dim, exp, guard, log, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.standard.reduce import log_softmax_of
+from pyruntime.training.graph.ctc import Chain, ctc_of, mean_of
+from pyruntime.training.graph.distance_losses import pairs, triplet
 from pyruntime.training.graph.graph_names import COPY, DOMAIN
+
+LOW = 1e-38  # the least probability of which a logarithm is taken
 
 
 @op("Loss", since=1, domain=DOMAIN)
-def loss(t: Tracer, y: Tensor, target: Tensor | None = None, *, kind: str, settings: str) -> Tensor:
-    """A scalar: the mean of a loss over all elements of the target. kind: see `recipe_tables.LOSSES`"""
+def loss(t: Tracer, y: Tensor, *others: Tensor, kind: str, settings: str) -> Tensor:
+    """A scalar. others: further outputs of the model, then feeds. kind: see `recipe_tables.LOSSES`"""
     if not y.dtype.is_float:
         raise t.unsupported(f"a loss of {y.dtype} numbers has no gradient", "the output must be a float")
     work = F64 if y.dtype is F64 else F32
     x = t.cast(y, work)
     if kind == "output":
         return _as_scalar(t, x)
-    assert target is not None
-    return KINDS[kind](t, x, target, work, json.loads(settings))
+    own = json.loads(settings)
+    if kind in WHOLE:
+        return WHOLE[kind](t, x, *others, work, own)
+    return _reduced(t, KINDS[kind](t, x, *others, work, own), own["reduction"])
 
 
 @op("Total", since=1, domain=DOMAIN)
@@ -49,10 +55,11 @@ def _as_scalar(t: Tracer, x: Tensor) -> Tensor:
     return t.reshape(x, ())
 
 
-def _mean(t: Tracer, values: Tensor) -> Tensor:
+def _reduced(t: Tracer, values: Tensor, reduction: str) -> Tensor:
+    """The sum of all values, divided by their number, or by that of the first axis (batchmean)."""
     whole = t.reduce("sum", values, range(values.rank), keepdims=False)
-    count = cast(dim(sh.size(values.shape)), values.dtype)
-    return t.map(X / count, whole)
+    counts = {"mean": sh.size(values.shape), "batchmean": sh.size(values.shape[:1])}
+    return t.map(X / cast(dim(counts[reduction]), values.dtype), whole) if reduction in counts else whole
 
 
 def _checked(t: Tracer, x: Tensor, target: Tensor, work: DType) -> Tensor:
@@ -67,7 +74,7 @@ def _checked(t: Tracer, x: Tensor, target: Tensor, work: DType) -> Tensor:
 
 def _elementwise(of: Callable[[dict[str, Any]], Expr]) -> Callable[..., Tensor]:
     def made(t: Tracer, x: Tensor, target: Tensor, work: DType, settings: dict[str, Any]) -> Tensor:
-        return _mean(t, t.map(of(settings), x, _checked(t, x, target, work)))
+        return t.map(of(settings), x, _checked(t, x, target, work))
 
     return made
 
@@ -83,19 +90,78 @@ def _bce(settings: dict[str, Any]) -> Expr:
     whole 1/2 - y. Of probabilities: the logarithms are at least -100."""
     if settings["logits"]:
         return select(X > 0.0, X, 0.0) - X * Y + log(exp(select(X > 0.0, -X, X)) + 1.0)
-    low = 1e-38
-    return -(Y * log(select(X > low, X, low)) + (1.0 - Y) * log(select(1.0 - X > low, 1.0 - X, low)))
+    return -(Y * log(select(X > LOW, X, LOW)) + (1.0 - Y) * log(select(1.0 - X > LOW, 1.0 - X, LOW)))
+
+
+def bce(t: Tracer, x: Tensor, target: Tensor, work: DType, settings: dict[str, Any]) -> Tensor:
+    """pos_weight p: -(p·y·log σ(x) + (1 - y)·log(1 - σ(x)))"""
+    y, weights = _checked(t, x, target, work), settings["pos_weight"]
+    found = t.map(_bce(settings), x, y)
+    if weights is None:
+        return found
+    table = t.constant([float(w) for w in weights], work)
+    if len(weights) > 1:
+        t.require_equal(
+            x.shape[-1] if x.rank else 1, len(weights), "pos_weight must have one number, or those of the last axis"
+        )
+    far = select(X > 0.0, const(0.0, work), -X)
+    of_logits = log(exp(select(X > 0.0, -X, X)) + 1.0) + far
+    of_ones = t.map(Y * (of_logits if settings["logits"] else -log(select(X > LOW, X, LOW))), x, y)
+    return t.map(X + Y * (Z - 1.0), found, of_ones, t.expand(table, x.shape))
+
+
+def kl(t: Tracer, x: Tensor, target: Tensor, work: DType, settings: dict[str, Any]) -> Tensor:
+    """y·(log y - x), 0 where y is 0; x: logarithms of probabilities"""
+    formula = (
+        exp(Y) * (Y - X) if settings["log_target"] else select(Y > 0.0, Y * (log(select(Y > 0.0, Y, 1.0)) - X), 0.0)
+    )
+    return t.map(formula, x, _checked(t, x, target, work))
+
+
+def _class_table(t: Tracer, classes: sh.AnyDim, work: DType, settings: dict[str, Any]) -> Tensor | None:
+    if settings["weights"] is None:
+        return None
+    table = t.constant([float(w) for w in settings["weights"]], work)
+    t.require_equal(table.shape[0], classes, "the loss's weights must have one number for each class")
+    return table
+
+
+def soft_cross_entropy(t: Tracer, x: Tensor, target: Tensor, work: DType, settings: dict[str, Any]) -> Tensor:
+    """Of labels that are probabilities: -Σ w·((1 - s)·y + s/C)·log p over the classes, by PyTorch divided by the number
+    of labels, whatever their weights."""
+    y, axis = _checked(t, x, target, work), settings["axis"]
+    if axis is None and x.rank > 2:
+        raise t.shape_error(f"the logits have {x.rank} axes: name that of the classes by the setting axis")
+    axis = t.axis(1 if axis is None else axis, x.rank)
+    classes, smoothing = x.shape[axis], float(settings["smoothing"])
+    table = _class_table(t, classes, work, settings)
+    share = const(smoothing, work) / cast(dim(classes), work)
+    terms = t.map(-X * (Y * (1.0 - smoothing) + share), log_softmax_of(t, x, [axis]), y)
+    if table is not None:
+        terms = t.compute(terms.shape, lambda *i: terms.at(*i) * table.at(i[axis]), work)
+    return t.reduce("sum", terms, [axis], keepdims=False)
 
 
 def cross_entropy(t: Tracer, x: Tensor, target: Tensor, work: DType, settings: dict[str, Any]) -> Tensor:
-    """The mean over the labels that are not ignored, weighted by their classes."""
+    if settings["soft"]:
+        return _reduced(t, soft_cross_entropy(t, x, target, work, settings), settings["reduction"])
+    return _of_classes(t, x, target, work, settings, log_softmax_of)
+
+
+def nll(t: Tracer, x: Tensor, target: Tensor, work: DType, settings: dict[str, Any]) -> Tensor:
+    """x: logarithms of probabilities"""
+    return _of_classes(t, x, target, work, {"smoothing": 0.0, **settings}, lambda _t, x, _axes: x)
+
+
+def _of_classes(
+    t: Tracer, x: Tensor, target: Tensor, work: DType, settings: dict[str, Any], logs_of: Callable[..., Tensor]
+) -> Tensor:  # fmt: skip
+    """The mean over the labels that are not ignored, weighted by their classes; or the sum."""
     x, axis = _with_class_axis(t, x, target, settings["axis"])
     classes = x.shape[axis]
-    logs = log_softmax_of(t, x, [axis])
+    logs = logs_of(t, x, [axis])
     ignored, smoothing = settings["ignore_index"], float(settings["smoothing"])
-    table = None if settings["weights"] is None else t.constant([float(w) for w in settings["weights"]], work)
-    if table is not None:
-        t.require_equal(table.shape[0], classes, "the loss's weights must have one number for each class")
+    table = _class_table(t, classes, work, settings)
 
     def of(i: tuple[Expr, ...], value: Callable[[Expr], Expr]) -> Expr:
         label = target.at(*i)
@@ -118,7 +184,7 @@ def cross_entropy(t: Tracer, x: Tensor, target: Tensor, work: DType, settings: d
         found = t.map(X * (1.0 - smoothing) + Y, found, even)
     axes = range(target.rank)
     sums = [t.reduce("sum", v, axes, keepdims=False) for v in (found, weights)]
-    return t.map(X / select(Y > 0.0, Y, 1.0), *sums)
+    return sums[0] if settings["reduction"] == "sum" else t.map(X / select(Y > 0.0, Y, 1.0), *sums)
 
 
 def _with_class_axis(t: Tracer, x: Tensor, target: Tensor, axis: int | None) -> tuple[Tensor, int]:
@@ -163,10 +229,34 @@ def _agree(a: sh.Shape, b: Sequence[sh.AnyDim]) -> sh.AnyDim:
     return reduce(mul, [sh.compare("eq", m, n) for m, n in zip(a, b, strict=True)])
 
 
-KINDS: dict[str, Callable[..., Tensor]] = {
-    "cross_entropy": cross_entropy,
+def cosine(t: Tracer, x: Tensor, *rest: Any) -> Tensor:
+    *others, work, settings = rest
+    if len(others) == 1:
+        return pairs(t, x, _checked(t, x, others[0], work), None, 0.0)
+    b, sides = _checked(t, x, others[0], work), others[1]
+    rows = t.reduce("sum", x, [-1], keepdims=False)  # of which only the shape counts
+    return pairs(t, x, b, _checked(t, rows, sides, work), float(settings["margin"]))
+
+
+def ctc(
+    t: Tracer, x: Tensor, labels: Tensor, steps: Tensor, counts: Tensor, work: DType, settings: dict[str, Any]
+) -> Tensor:  # fmt: skip
+    """x: (T, N, C), or (N, T, C)"""
+    x = t.transpose(x, (1, 0, 2)) if settings["batch_first"] else x
+    for other in (labels, steps, counts):
+        t.require_equal(other.shape[0], x.shape[1], "labels and lengths need a row for each sample")
+    logs = log_softmax_of(t, x, [2]) if settings["logits"] else x
+    found = ctc_of(Chain(t, logs, labels, steps, counts, settings["blank"]))
+    return mean_of(t, found, counts, settings["zero_infinity"], settings["reduction"] == "sum")
+
+
+KINDS: dict[str, Callable[..., Tensor]] = {  # a value for each element, which are reduced
     "mse": _elementwise(lambda _: (X - Y) * (X - Y)),
     "l1": _elementwise(lambda _: abs(X - Y)),
     "huber": _elementwise(_huber),
-    "bce": _elementwise(_bce),
+    "bce": bce,
+    "kl": kl,
+    "cosine": cosine,
+    "triplet": triplet,
 }
+WHOLE: dict[str, Callable[..., Tensor]] = {"cross_entropy": cross_entropy, "nll": nll, "ctc": ctc}

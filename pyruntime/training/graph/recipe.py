@@ -16,7 +16,19 @@ from typing import Any, NamedTuple
 
 from pyruntime.errors import InvalidInput, file_bytes
 from pyruntime.training.adapters.lora import lora_of
-from pyruntime.training.graph.recipe_tables import ABOVE_ZERO, ALIASES, BELOW_ONE, LOSSES, OPTIMIZERS, SCHEDULES, Alias
+from pyruntime.training.graph.recipe_tables import (
+    ABOVE_ZERO,
+    ALIASES,
+    BELOW_ONE,
+    LENGTHS,
+    LOSSES,
+    OPTIMIZERS,
+    OUTPUTS,
+    REDUCTIONS,
+    SCHEDULES,
+    WITHOUT_TARGET,
+    Alias,
+)
 
 MODES = ("train", "inference")
 DYNAMIC = 0.0  # a scale of the loss
@@ -26,13 +38,20 @@ VECTORS = "vectors"  # what no_decay calls weights with at most one axis longer 
 @dataclass(frozen=True, slots=True)
 class Loss:
     """kind: a name of LOSSES, "output" or "onnx"; output: of the model, or of the graph that the loss is; target: name
-    of the feed to compare with; scale: a factor of this loss in the sum of all"""
+    of the feed to compare with; scale: a factor of this loss in the sum of all; more: further outputs that it compares;
+    lengths: names of further feeds"""
 
     kind: str
     output: str
     target: str = ""
     scale: float = 1.0
     settings: Mapping[str, Any] = field(default_factory=dict)
+    more: tuple[str, ...] = ()
+    lengths: tuple[str, ...] = ()
+
+    @property
+    def feeds(self) -> tuple[str, ...]:
+        return (self.target, *self.lengths) if self.target else self.lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,33 +288,70 @@ def _loss(value: Any, n: int) -> Loss:
     if not kind:
         names = ", ".join(f'"{name}"' for name in rest) or "without a name"
         raise InvalidInput(f"loss {names} is not known", hint=f"known: output, onnx, {', '.join(LOSSES)}")
-    output = rest.pop(kind)
-    if not isinstance(output, str):
-        raise InvalidInput(f"{kind} cannot be of {output!r}", hint="name an output of the model")
+    output, *more = _compared(kind, rest.pop(kind))
+    lengths = tuple(rest.pop(name, name if n == 0 else f"{name}{n + 1}") for name in LENGTHS.get(kind, ()))
     settings = LOSSES.get(kind, {})
     _known(f"setting of {kind}", rest, settings)
-    return Loss(kind, output, "" if kind == "output" else target, scale, {**settings, **_checked(rest)})
+    own = {name: _loss_setting(kind, name, value) for name, value in rest.items()}
+    target = "" if kind in WITHOUT_TARGET else target
+    return Loss(kind, output, target, scale, {**settings, **own}, tuple(more), lengths)
 
 
-def _checked(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a loss that a caller gives, as JSON has them."""
-    found = dict(value)
-    if "delta" in value:
-        found["delta"] = _limit("delta", value["delta"])
-    if "smoothing" in value:
-        found["smoothing"] = not_negative("smoothing", value["smoothing"])
-        if found["smoothing"] > 1:
-            raise InvalidInput(f"smoothing cannot be {value['smoothing']!r}", hint="a number from 0 to 1")
-    if value.get("ignore_index") is not None:
-        found["ignore_index"] = int(_number("ignore_index", value["ignore_index"]))
-    if value.get("axis") is not None:
-        found["axis"] = int(_number("axis", value["axis"]))
-    if value.get("weights") is not None:
-        weights = value["weights"]
-        if isinstance(weights, (str, bytes, Mapping)) or not hasattr(weights, "__iter__"):
-            raise InvalidInput(f"weights cannot be {weights!r}", hint="a number for each class")
-        found["weights"] = [not_negative("a class's weight", w) for w in weights]
-    return found
+def _compared(kind: str, value: Any) -> list[str]:
+    """The outputs of the model that a loss compares."""
+    counts = OUTPUTS.get(kind, (1,))
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) for n in names) or len(names) not in counts:
+        several = f"name {' or '.join(map(str, counts))} outputs of the model"
+        hint = "name an output of the model" if counts == (1,) else several
+        raise InvalidInput(f"{kind} cannot be of {value!r}", hint=hint)
+    return list(names)
+
+
+def _loss_setting(kind: str, name: str, value: Any) -> Any:
+    """A setting that a caller gives, as JSON has it. Errors: InvalidInput"""
+    if name == "reduction":
+        known = REDUCTIONS.get(kind, ("mean", "sum"))
+        return _one_of("reduction", *known)(value)
+    if isinstance(LOSSES[kind][name], bool):
+        if not isinstance(value, bool):
+            raise InvalidInput(f"{name} cannot be {value!r}", hint="true or false")
+        return value
+    return _LOSS_SETTINGS[name](name, value)
+
+
+def _share(name: str, value: Any) -> float:
+    if not_negative(name, value) > 1:
+        raise InvalidInput(f"{name} cannot be {value!r}", hint="a number from 0 to 1")
+    return float(value)
+
+
+def _whole(name: str, value: Any) -> int:
+    return int(_number(name, value))
+
+
+def _class_weights(name: str, value: Any) -> list[float]:
+    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
+        raise InvalidInput(f"{name} cannot be {value!r}", hint="a number for each class")
+    return [not_negative("a class's weight", w) for w in value]
+
+
+def _positive_weights(name: str, value: Any) -> list[float]:
+    """A number for all, or one for each place of the last axis."""
+    is_one = isinstance(value, (int, float)) or getattr(value, "shape", None) == ()
+    return _class_weights(name, [value] if is_one else value)
+
+
+_LOSS_SETTINGS: dict[str, Callable[[str, Any], Any]] = {
+    "delta": lambda name, value: _limit(name, value),
+    "margin": lambda name, value: _number(name, value),
+    "smoothing": _share,
+    "ignore_index": _whole,
+    "axis": _whole,
+    "blank": _whole,
+    "weights": _class_weights,
+    "pos_weight": _positive_weights,
+}
 
 
 def _graph_of_loss(value: Mapping[str, Any], scale: float) -> Loss:

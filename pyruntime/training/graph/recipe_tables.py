@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+_CLASSES = {"ignore_index": -100, "weights": None, "axis": None, "reduction": "mean"}
 LOSSES: dict[str, dict[str, Any]] = {
-    "cross_entropy": {"ignore_index": -100, "weights": None, "smoothing": 0.0, "axis": None},
-    "mse": {},
-    "l1": {},
-    "huber": {"delta": 1.0},
-    "bce": {"logits": True},
+    "cross_entropy": {**_CLASSES, "smoothing": 0.0, "soft": False},
+    "nll": {**_CLASSES},
+    "mse": {"reduction": "mean"},
+    "l1": {"reduction": "mean"},
+    "huber": {"delta": 1.0, "reduction": "mean"},
+    "bce": {"logits": True, "pos_weight": None, "reduction": "mean"},
+    "kl": {"log_target": False, "reduction": "batchmean"},
+    "cosine": {"margin": 0.0, "reduction": "mean"},
+    "triplet": {"margin": 1.0, "swap": False, "reduction": "mean"},
+    "ctc": {"blank": 0, "logits": True, "batch_first": False, "zero_infinity": False, "reduction": "mean"},
 }
+REDUCTIONS = {"kl": ("batchmean", "mean", "sum")}
+OUTPUTS = {"cosine": (1, 2), "triplet": (3,)}  # numbers of outputs that a loss compares; else one
+LENGTHS = {"ctc": ("input_lengths", "target_lengths")}  # feeds besides the target
+WITHOUT_TARGET = ("output", "triplet")
 _ADAM = {"rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
 OPTIMIZERS: dict[str, dict[str, float]] = {
     "sgd": {"rate": 0.01, "momentum": 0.0, "nesterov": False, "decay": 0.0},

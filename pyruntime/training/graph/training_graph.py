@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, ClassVar
 
-from pyruntime.errors import InvalidInput, NotDifferentiable
-from pyruntime.ir.dtype import BF16, BY_NAME, F16, F32, F64, I64, DType
+from pyruntime.errors import InvalidInput
+from pyruntime.ir.dtype import BF16, BY_NAME, F16, F32, DType
 from pyruntime.ir.reference import round_float
 from pyruntime.onnx.edit import NodeWriters
 from pyruntime.onnx.graph import Graph, Node, TensorType, Value, Weight, tensor_type, uses
@@ -26,8 +26,9 @@ from pyruntime.training.adapters.side_nodes import side_nodes
 from pyruntime.training.graph import losses, step_operators  # noqa: F401  their operators
 from pyruntime.training.graph.graph_names import COPY, DOMAIN
 from pyruntime.training.graph.inference_mode import in_inference, inference_writers
+from pyruntime.training.graph.loss_feeds import feeds_of
 from pyruntime.training.graph.loss_graph import LossGraph
-from pyruntime.training.graph.recipe import DYNAMIC, VECTORS, Loss, Recipe, matches
+from pyruntime.training.graph.recipe import DYNAMIC, VECTORS, Recipe, matches
 from pyruntime.training.graph.trained_weights import trained_weights
 from pyruntime.training.graph.training_mode import TrainingMode, renamed_node, training_mode
 
@@ -219,10 +220,9 @@ class _Losses:
         for n, loss in enumerate(recipe.losses):
             if n in self._graphs:
                 self.feeds = {v.name: v for v in self._graphs[n].feeds} | self.feeds
-            elif loss.output not in types:
-                raise InvalidInput(f'output "{loss.output}" does not exist', hint=f"outputs are {', '.join(types)}")
-            elif loss.kind != "output" and loss.target not in self.feeds:
-                self.feeds[loss.target] = Value(loss.target, _target_type(loss, types[loss.output]))
+            else:
+                found = {name: Value(name, of) for name, of in feeds_of(loss, types).items()}
+                self.feeds = found | self.feeds
 
     def added_to(self, graph: Graph, mode: TrainingMode) -> Graph:
         """The graph that computes the loss of an evaluation, as LOSS, and that of a step if training differs."""
@@ -240,29 +240,11 @@ class _Losses:
             if n in self._graphs:
                 nodes += self._graphs[n].nodes(part, renamed)
                 continue
-            operands = (renamed.get(loss.output, loss.output), *([] if loss.kind == "output" else [loss.target]))
+            operands = (*[renamed.get(name, name) for name in (loss.output, *loss.more)], *loss.feeds)
             attrs = {"kind": loss.kind, "settings": json.dumps(dict(loss.settings))}
             nodes.append(Node("Loss", DOMAIN, 1, f"{loss.kind} of {loss.output}", operands, (part,), attrs))
         scales = json.dumps([loss.scale for loss in self._losses])
         return [*nodes, Node("Total", DOMAIN, 1, name, parts, (name,), {"scales": scales})]
-
-
-def _target_type(loss: Loss, output: TensorType | None) -> TensorType:
-    """The type of the feed, by what the model declares of the output. Names of dims do not count, because some
-    exporters name them wrongly: the loss compares the feed with the output itself. The dims of classes may be axis 1 or
-    the last, so those of labels are known only for two axes, or if the options have the axis."""
-    if output is None or output.shape is None:
-        raise NotDifferentiable(f'the model does not declare the shape of output "{loss.output}"')
-    sizes = tuple(d if isinstance(d, int) else None for d in output.shape)
-    if loss.kind != "cross_entropy":
-        return TensorType(F64 if output.dtype is F64 else F32, sizes)
-    if len(output.shape) < 2:
-        raise InvalidInput(f'output "{loss.output}" cannot be logits: it has {len(output.shape)} axes, needs 2 or more')
-    axis = 1 if len(sizes) == 2 else None
-    axis = loss.settings["axis"] if loss.settings["axis"] is not None else axis
-    if axis is not None and -len(sizes) <= axis < len(sizes):
-        return TensorType(I64, tuple(d for n, d in enumerate(sizes) if n != axis % len(sizes)))
-    return TensorType(I64, (sizes[0], *[None] * (len(sizes) - 2)))
 
 
 def _check_names(graph: Graph, names: Iterable[str]) -> None:
