@@ -1,4 +1,4 @@
-"""Operators that interpolate between elements compute doubles in float64."""
+"""Operators that interpolate between elements, and products, compute doubles in float64."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import parser
 
+from pyruntime import InferenceSession
 from tests.ops.compare import by_onnxruntime
 from tests.ops.node import check_node, ints, run_node
 
@@ -49,3 +51,17 @@ def test_the_largest_of_a_region_is_an_element() -> None:
     regions = np.array([[0, 0, 0, 3, 3], [0, 1, 1, 5, 4]], np.float64)
     pooled = run_node("MaxRoiPool", [IMAGE, regions], 22, pooled_shape=[2, 2])[0]
     assert pooled.dtype == np.float64 and np.isin(pooled, IMAGE).all()
+
+
+@pytest.mark.parametrize("after", [(), ("Neg", "Neg"), ("Transpose", "Transpose")])
+@pytest.mark.parametrize("kind", ["float", "float16", "int32"])
+def test_products_that_are_cast(kind: str, after: tuple[str, ...]) -> None:
+    """The cast must not become the epilogue of a product that writes doubles."""
+    moves = " ".join(f"c{n + 1} = {op}(c{n})" for n, op in enumerate(after))
+    code = {"float": 1, "float16": 10, "int32": 6}[kind]
+    body = f"c0 = MatMul(a, b) {moves} y = Cast<to = {code}>(c{len(after)})"
+    graph = f"g (double[M, 16] a, double[16, 30] b) => ({kind}[M, 30] y) {{ {body} }}"
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 20]> {graph}').SerializeToString()
+    a, b = doubles(40, 16) * 4, doubles(16, 30) * 4
+    got = InferenceSession(model).run(None, {"a": a, "b": b})[0]
+    np.testing.assert_allclose(got, (a @ b).astype(got.dtype), rtol=1e-6)

@@ -198,6 +198,8 @@ class Matmul(WasmRoutine):
         return describe(call, call.out, _order(call), {**call.strided, operand: view}).runs
 
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
+        if is_of_doubles(call):
+            return False
         p = describe(call, out, order, call.strided)
         return p.runs and fits(out, sum_type(call)) and takes_epilogue(out, epilogue, p.groups(order))
 
