@@ -26,7 +26,7 @@ export interface TrainingOptions extends InferenceSession.SessionOptions {
   groups?: readonly { readonly match: string | readonly string[]; readonly rate?: number | undefined; readonly decay?: number | undefined }[] | undefined;
   /** `"vectors"`: biases, scales of norms and other weights with at most one axis longer than 1 do not decay; or names or patterns. */
   noDecay?: string | readonly string[] | undefined;
-  /** Names or patterns (`"head.*"`) of the weights to train. Without it: what operators declare as weights, and other float constants of more than one element; no scales of quantisation, and no masks. */
+  /** Names or patterns (`"head.*"`) of the weights to train. Without it the model's parameters. */
   trainable?: string | readonly string[] | undefined;
   /** Names or patterns of weights that stay as they are. */
   frozen?: string | readonly string[] | undefined;
@@ -63,7 +63,7 @@ export interface TrainingSession {
   evaluate(feeds: Feeds, outputs?: string[], options?: StopOptions): Promise<{ readonly loss: number } & Record<string, any>>;
   /** Tells the schedule `plateau` a value, such as the loss of held-out data; returns the rate of the next step. */
   observe(value: number): Promise<number>;
-  parameters(): { name: string; shape: number[]; dtype: string }[];
+  parameters(): { name: string; shape: number[]; dtype: string; reason: string }[];
   /** What a step is fed: inputs of the model, and targets. shape: numbers, names of dims, and null for dims without a name; null if the rank is not known. */
   inputs(): { name: string; shape: (number | string | null)[] | null; dtype: string | null }[];
   weights(): Promise<Record<string, Tensor>>;

@@ -183,6 +183,8 @@ class Graph:
     metadata: Mapping[str, str] = field(default_factory=dict)
     props: Mapping[str, str] = field(default_factory=dict)  # metadata_props
     unused: tuple[str, ...] = ()
+    # what torch.onnx notes: of a weight what it was computed from, by name; "": parameters and buffers of its module
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     def with_nodes(self, nodes: tuple[Node, ...]) -> Graph:
         return replace(self, nodes=nodes)

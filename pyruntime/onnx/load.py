@@ -86,5 +86,5 @@ def _with_metadata(wire: Wire, found: Fields, graph: Graph, ir: int, doc: str) -
     props = dict(entry(wire, a, b) for _, a, b in found.get(PROPS, ()))
     return Graph(
         graph.name, graph.inputs, graph.outputs, graph.nodes, graph.weights, graph.values, graph.functions,
-        graph.opsets, metadata, props,
+        graph.opsets, metadata, props, notes=graph.notes,
     )  # fmt: skip

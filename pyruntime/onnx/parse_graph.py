@@ -13,7 +13,7 @@ from pyruntime.errors import InvalidModel
 from pyruntime.onnx.graph import AttrRef, Function, Graph, Node, Type, Value, Weight, distinct
 from pyruntime.onnx.node_order import sort_nodes
 from pyruntime.onnx.parse_tensors import TensorReader
-from pyruntime.onnx.parse_types import TypeReader
+from pyruntime.onnx.parse_types import VALUE_TAGS, TypeReader
 from pyruntime.onnx.protobuf import Field, Fields, Wire, check_depth, signed, tags
 
 FunctionKey = tuple[str, str, str]
@@ -27,6 +27,8 @@ _GRAPH = tags(length="1 2 5 10 11 12 13 14 15 16")
 NODE_TAGS = tags(length="1 2 3 4 5 6 7 8 9 10")
 _ENTRY = tags(length="1 2")  # of metadata
 _SCOPES = "pkg.torch.onnx.name_scopes"
+# what torch.onnx notes of a graph: the parameters and buffers of its module; and of a weight: what it was computed from
+_NOTES = {"pkg.torch.export.ExportedProgram.graph_signature", "pkg.onnxscript.optimizer.folded_from"}
 ATTRIBUTE_TAGS = tags(varint="3 8 20", length="1 4 5 6 7 8 9 10 11 13 14 15 21 22 23", fixed32="2 7")
 # AttributeProto.type -> the field with the value: single values, then lists
 _SINGLE = {1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 11: 22, 13: 14}
@@ -58,6 +60,7 @@ class _Parts:
     outputs: list[Value] = field(default_factory=list[Value])
     values: dict[str, Type] = field(default_factory=dict[str, Type])
     weights: dict[str, Weight] = field(default_factory=dict[str, Weight])
+    notes: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def normal_domain(domain: str) -> str:
@@ -123,6 +126,8 @@ class BodyReader:
                 parts.name = self.wire.text(a, b)
             elif tag == 0x52:
                 parts.doc = self.wire.bytes(a, b).decode(errors="replace")
+            elif tag == 0x82:  # metadata_props
+                self._note(parts, "", a, b)
             elif tag not in _GRAPH:
                 self.wire.skip(tag, _GRAPH, b)
         return self._ordered(parts, scope, depth), parts.doc
@@ -132,12 +137,21 @@ class BodyReader:
         if tag == 0x6A:
             if kind is not None:
                 parts.values[name] = kind
+            if name in parts.weights:
+                for _, a, b in self.wire.gather(start, end, VALUE_TAGS).get(4, ()):
+                    self._note(parts, name, a, b)
         elif tag == 0x62:
             parts.outputs.append(Value(name, kind))
         elif not name or name in parts.inputs:
             raise InvalidModel(f'graph input "{name}" at byte {start} has no name or a name that is in use')
         else:
             parts.inputs[name] = Value(name, kind)
+
+    def _note(self, parts: _Parts, name: str, start: int, end: int) -> None:
+        """Keeps an entry of metadata if it is one of _NOTES. name: of the weight, or "" for the graph"""
+        found = self.wire.gather(start, end, _ENTRY)
+        if text_of(self.wire, found, 1) in _NOTES:
+            parts.notes[name] = text_of(self.wire, found, 2)
 
     def _ordered(self, parts: _Parts, scope: Scope, depth: int) -> Graph:
         where = f'graph "{parts.name}"'
@@ -148,7 +162,7 @@ class BodyReader:
         inputs = [value for value in parts.inputs.values() if value.name not in constant]
         return Graph(
             parts.name, tuple(inputs), tuple(parts.outputs), tuple(nodes), parts.weights, parts.values,
-            self._functions, scope.opsets,
+            self._functions, scope.opsets, notes=parts.notes,
         )  # fmt: skip
 
     def _module(self, found: Fields) -> str:

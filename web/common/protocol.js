@@ -117,6 +117,7 @@ import { Stop, StopWords } from './stop.js';
  * @typedef {object} TrainingInfo
  * @property {{ name: string, shape: number[], dtype: string }[]} weights
  * @property {number} count
+ * @property {Record<string, string>} reasons why weights are trained
  * @property {Record<string, string>} targets
  * @property {string[]} outputs
  * @property {boolean} accumulates

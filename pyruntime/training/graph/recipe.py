@@ -432,8 +432,8 @@ OPTIONS = {
     ),
     "trainable": TrainingOption(
         partial(_patterns, "trainable"), _NAMES, None,
-        'names or patterns (`"head.*"`) of the weights to train. Without it: what operators declare as weights, and '
-        "other float constants of more than one element; no scales of quantisation, and no masks",
+        'names or patterns (`"head.*"`) of the weights to train. Without it the model\'s '
+        "[parameters](#what-is-a-parameter)",
     ),
     "frozen": TrainingOption(
         partial(_patterns, "frozen"), _NAMES, None, "names or patterns of weights that stay as they are"

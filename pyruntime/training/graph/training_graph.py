@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, ClassVar
 
@@ -40,8 +40,8 @@ class Training:
     """graph: of the training session; weights: names of those that are trained, in the model's order; halves: of these,
     the names that the model has in 16 bits, with their types; statistics: names of running statistics that steps
     change; targets: names of the feeds for losses; outputs: names of the model's outputs; step_outputs: of these, names
-    in the graph of what a step returns; lora: the adapters that are trained; base: the graph without them; artifacts:
-    what the page must know of onnxruntime-training's"""
+    in the graph of what a step returns; lora: the adapters that are trained; base: the graph without them; reasons: why
+    weights are trained, by name; artifacts: what the page must know of onnxruntime-training's"""
 
     graph: Graph
     weights: tuple[str, ...]
@@ -53,6 +53,7 @@ class Training:
     step_outputs: Mapping[str, str]
     lora: Lora | None
     base: Graph
+    reasons: Mapping[str, str] = field(default_factory=dict)
     artifacts: Mapping[str, Any] | None = None
     kind: ClassVar[str] = "training"  # of what it tells the page
 
@@ -87,6 +88,7 @@ class Training:
         return {
             "weights": [{"name": n, "shape": list(w.shape), "dtype": w.dtype.name} for n, w in named],
             "count": len(self.weights),
+            "reasons": {**self.reasons},
             "targets": {n: str(types[n]) for n in self.targets},
             "outputs": list(self.outputs),
             "accumulates": recipe.accumulates,
@@ -107,7 +109,8 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
     """Errors: InvalidInput for options that do not fit the model."""
     if recipe.loss_scale is None:
         recipe = replace(recipe, loss_scale=DYNAMIC if _has_halves(model) else 1.0)
-    weights = _weights_to_train(model, recipe)
+    reasons = _weights_to_train(model, recipe)
+    weights = [*reasons]
     base, halves = _with_masters(model, weights)
     graph, lora = (base, None) if recipe.lora is None else with_lora(base, recipe.lora, recipe.seed)
     weights += [] if lora is None else lora.names
@@ -120,7 +123,7 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
     return Training(
         graph=graph, weights=tuple(weights), halves=halves, statistics=tuple(mode.statistics),
         targets=tuple(loss.feeds), outputs=tuple(v.name for v in base.outputs), recipe=recipe,
-        step_outputs=_step_outputs(base, recipe, mode), lora=lora, base=base,
+        step_outputs=_step_outputs(base, recipe, mode), lora=lora, base=base, reasons=reasons,
     )  # fmt: skip
 
 
@@ -159,9 +162,9 @@ def _step_outputs(model: Graph, recipe: Recipe, mode: TrainingMode) -> dict[str,
 # ── weights ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _weights_to_train(graph: Graph, recipe: Recipe) -> list[str]:
-    """With adapters, only weights that the caller names."""
-    return [] if recipe.lora is not None and recipe.trainable is None else trained_weights(graph, recipe)
+def _weights_to_train(graph: Graph, recipe: Recipe) -> dict[str, str]:
+    """Names and reasons. With adapters, only weights that the caller names."""
+    return {} if recipe.lora is not None and recipe.trainable is None else trained_weights(graph, recipe)
 
 
 def _check_groups(recipe: Recipe, weights: Sequence[str]) -> None:

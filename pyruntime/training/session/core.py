@@ -47,9 +47,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
+    """reason: why it is trained: the end of a sentence that begins with "it"."""
+
     name: str
     shape: tuple[int, ...]
     dtype: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +235,9 @@ class TrainingCore:
     # ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def parameters(self) -> list[Parameter]:
-        """Name, shape and type of the weights that are trained."""
-        return [Parameter(w.name, tuple(w.shape), w.dtype) for w in self._trained.listed(True)]
+        """Name, shape and type of the weights that are trained, and why they are."""
+        reasons = self._training.reasons
+        return [Parameter(w.name, tuple(w.shape), w.dtype, reasons.get(w.name, "")) for w in self._trained.listed(True)]
 
     def inputs(self) -> list[Input]:
         """Name, shape and type of what a step is fed: inputs of the model, and targets."""

@@ -30,9 +30,10 @@ export class SessionWeights {
     return done;
   }
 
-  /** Name, shape and type of the weights that are trained. */
+  /** Name, shape and type of the weights that are trained, and why they are. */
   parameters() {
-    return this.trained.listed(true).map(({ name, shape, dtype }) => ({ name, shape: [...shape], dtype }));
+    const { reasons } = this.info;
+    return this.trained.listed(true).map(({ name, shape, dtype }) => ({ name, shape: [...shape], dtype, reason: reasons[name] ?? '' }));
   }
 
   /** Copies of the weights that are trained, and of running statistics. @returns {Promise<Record<string, any>>} */

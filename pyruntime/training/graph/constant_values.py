@@ -1,0 +1,71 @@
+"""What the numbers of a constant tell: whether they may be those of a weight."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from math import isfinite, prod
+
+from pyruntime.onnx.graph import Weight
+from pyruntime.onnx.weight_values import elements
+
+_LARGE = 1e4  # no weight is this large; masks of attention are
+_SAMPLE = 1 << 16  # numbers whose pattern is looked at
+_REPEATS = 4  # a constant each of whose numbers occurs so often on average is no weight
+_FEWEST, _PLACES, _COLUMNS = 6, 32, 48  # of a table: places at least, places and columns that are looked at
+_SKIPPED = 2  # places before these: some tables have rows for padding
+_EXACT = 2e-5  # of the range: how far a table in float32 is from its rule
+_ROUNDING = 4e-7
+
+
+def numbers_of(w: Weight) -> Sequence[float]:
+    codes = {"float32": "f", "float64": "d"}.get(w.dtype.name)
+    return array(codes, w.read()) if codes else [float(x) for x in elements(w)]  # type: ignore[arg-type]
+
+
+def unlike_a_weight(numbers: Sequence[float]) -> str:
+    """Why a constant is no weight, by the size of its numbers; "" if it may be one."""
+    if not isfinite(sum(numbers)):
+        return "has numbers that are not finite"
+    is_large = bool(numbers) and max(max(numbers), -min(numbers)) >= _LARGE
+    return "has numbers as large as those of masks" if is_large else ""
+
+
+def unlike_learned(numbers: Sequence[float], shape: tuple[int, ...]) -> str:
+    """The same by their pattern. All equal is how many weights begin."""
+    sample = numbers[:_SAMPLE]
+    distinct = len(set(sample))
+    if distinct > 1 and len(sample) >= _FEWEST and distinct * _REPEATS <= len(sample):
+        return "repeats few numbers"
+    return is_table(numbers, shape)
+
+
+def is_table(numbers: Sequence[float], shape: tuple[int, ...]) -> str:
+    """Why a constant is a table that somebody computed: of sines, lines or geometric series; "" if it is none."""
+    if any(d >= _FEWEST and _follows_a_rule(numbers, shape, axis) for axis, d in enumerate(shape)):
+        return "is a table of sines, lines or geometric series"
+    return ""
+
+
+def _follows_a_rule(numbers: Sequence[float], shape: tuple[int, ...], axis: int) -> bool:
+    inner = prod(shape[axis + 1 :])
+    outer = prod(shape[:axis])
+    first = min(_SKIPPED, shape[axis] - _FEWEST)
+    places = range(first, min(shape[axis], first + _PLACES))
+    step = max(1, inner * outer // _COLUMNS)
+    starts = (n // inner * shape[axis] * inner + n % inner for n in range(0, inner * outer, step))
+    columns = [[numbers[start + n * inner] for n in places] for start in starts]
+    moving = [column for column in columns if max(column) - min(column) > 1e-5 * max(map(abs, column))]
+    return bool(moving) and all(map(_is_regular, moving))
+
+
+def _is_regular(column: Sequence[float]) -> bool:
+    """Whether the differences d of neighbours obey d[n + 1] + d[n - 1] = k·d[n] for one k, as in sines, lines and
+    geometric series."""
+    d = [b - a for a, b in zip(column, column[1:], strict=False)]
+    around = [a + b for a, b in zip(d, d[2:], strict=False)]
+    middle = d[1:-1]
+    square = sum(x * x for x in middle)
+    k = sum(a * x for a, x in zip(around, middle, strict=True)) / square if square else 0.0
+    limit = _EXACT * (max(column) - min(column)) + _ROUNDING * max(map(abs, column))
+    return all(abs(a - k * x) <= limit for a, x in zip(around, middle, strict=True))
