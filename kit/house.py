@@ -57,7 +57,7 @@ MAY_IMPORT = {
     "native": "arguments errors options ir host onnx codegen frontend placement program runtime compiler session "
     "training quantization exports providers providers.wasm providers.webgpu",
     "api": "ort_errors arguments errors options ir onnx frontend placement providers training native runtime session",
-    "onnxruntime": "api",
+    "onnxruntime": "ort_errors errors options ir onnx frontend api session training pyodide",
     "pyodide": "errors options ir host onnx frontend placement compiler program runtime session browser training "
     "quantization exports",
     "c_library": "errors ir onnx frontend native pyruntime",

@@ -146,7 +146,7 @@ def main(cases):
             lambda: InferenceSession("/models/unsupported.onnx"),
             lambda: InferenceSession("/models/affine.onnx", SessionOptions(memory_limit=100)),
             lambda: InferenceSession("/models/gather.onnx").run(None, {"x": [1.0, 2.0], "i": [5]}),
-            lambda: import_module("pyruntime.onnxruntime"),
+            lambda: import_module("pyruntime.native"),
             lambda: session.export(weights=False),
             lambda: session.export(assume=["f16"]),
             lambda: InferenceSession("/models/zipped.onnx").export(),

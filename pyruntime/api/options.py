@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from pyruntime import options
 from pyruntime.api.enums import (
@@ -15,12 +13,14 @@ from pyruntime.api.enums import (
     GraphOptimizationLevel,
     OrtExecutionProviderDevicePolicy,
 )
-from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.providers import CPU, WEBGPU
 from pyruntime.arguments import checks_arguments
 from pyruntime.errors import InvalidInput, NotSupported
 from pyruntime.onnx.sources import flat
 from pyruntime.options import SESSION_ENTRIES, absolute, instance, option, own
+
+if TYPE_CHECKING:
+    from pyruntime.api.ort_value import OrtValue
 
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
@@ -110,7 +110,8 @@ class SessionOptions(options.SessionOptions):
 
     def add_initializer(self, name: str, ort_value: OrtValue) -> None:
         """Replace the elements of an initializer. Errors: InvalidInput for a value that is not a tensor."""
-        if not isinstance(ort_value, OrtValue) or not ort_value.is_tensor() or ort_value.numpy().dtype == np.object_:
+        is_tensor = hasattr(ort_value, "is_tensor") and ort_value.is_tensor()
+        if not is_tensor or ort_value.data_type() == "tensor(string)":
             raise InvalidInput(f'initializer "{name}" must be an OrtValue with a tensor of numbers')
         self.initializers[str(name)] = ort_value
 

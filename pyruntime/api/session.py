@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pyruntime.api import logs
-from pyruntime.api.devices import CPU_MEMORY, OrtEpDevice, OrtMemoryInfo, get_ep_devices
 from pyruntime.api.initializers import with_initializers
 from pyruntime.api.io_binding import IOBinding
 from pyruntime.api.messages import SessionMessages
 from pyruntime.api.model_metadata import ModelMetadata, metadata_of
 from pyruntime.api.options import SessionOptions, check, travelling
 from pyruntime.api.ort_value import OrtValue
-from pyruntime.api.providers import CPU, choose, options_without_effect, their_names
+from pyruntime.api.providers import choose, options_without_effect, their_names
+from pyruntime.api.session_rest import SessionRest
 from pyruntime.api.trace import TraceFile
 from pyruntime.arguments import checks_arguments
 from pyruntime.errors import InvalidInput, NotSupported, PyRuntimeError, SessionFailed
@@ -44,7 +44,7 @@ _NOTHING = nullcontext()
 
 
 @checks_arguments("__init__", "run", "run_with_iobinding", "run_with_ort_values")
-class InferenceSession:
+class InferenceSession(SessionRest):
     """A model ready to run.
 
     path_or_bytes: an ONNX model (or anything `pyruntime.onnx.load` takes), or a Program that `export` wrote
@@ -133,11 +133,6 @@ class InferenceSession:
         """The metadata that the author of the model stored in it."""
         return metadata_of(self._native.graph)
 
-    @property
-    def metadata(self) -> ModelMetadata:
-        """`get_modelmeta()`, under the name that it has in JavaScript."""
-        return self.get_modelmeta()
-
     def get_providers(self) -> list[str]:
         """The providers, by onnxruntime's names. The CPU is last, because it runs the kernels that no other provider
         supports."""
@@ -147,17 +142,6 @@ class InferenceSession:
         """The options that were given for each provider."""
         given = dict(zip(their_names([*self._provider_options]), self._provider_options.values(), strict=False))
         return {name: given.get(name, {}) for name in self.get_providers()}
-
-    def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
-        """Where inputs are expected: in the process's memory."""
-        return [CPU_MEMORY for _ in self.get_inputs()]
-
-    def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
-        return [CPU_MEMORY for _ in self.get_outputs()]
-
-    def get_input_epdevices(self) -> list[OrtEpDevice]:
-        (cpu,) = [device for device in get_ep_devices() if device.ep_name == CPU]
-        return [cpu for _ in self.get_inputs()]
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
         """Which nodes have kernels on which provider; `explain` says more."""
@@ -371,16 +355,6 @@ class InferenceSession:
             results = self._run([*places], iobinding.inputs, run_options, places, iobinding.unbound)
         iobinding.store([OrtValue(result) for result in results])
 
-    def run_with_ortvaluevector(
-        self, run_options: RunOptions | None, feed_names: Sequence[str], feeds: Sequence[OrtValue],
-        fetch_names: Sequence[str], fetches: list[OrtValue], fetch_devices: Sequence[Any],
-    ) -> None:  # fmt: skip
-        """Run on values in the order of their names; `fetches` becomes the list of results."""
-        if len(feed_names) != len(feeds):
-            raise InvalidInput(f"{len(feed_names)} names do not fit {len(feeds)} values")
-        given = dict(zip(feed_names, feeds, strict=True))
-        fetches[:] = self.run_with_ort_values(list(fetch_names), given, run_options)
-
     def run_async(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
         callback: Callable[[list[Any], Any, str], Any], user_data: Any = None, run_options: RunOptions | None = None,
@@ -420,36 +394,6 @@ class InferenceSession:
 
     def _event(self, name: str) -> AbstractContextManager[None]:
         return self._trace.event(name) if self._trace is not None else _NOTHING
-
-    # ── private names of onnxruntime's that published programs read ──────────────────────────────────────────────
-
-    @property
-    def _sess(self) -> InferenceSession:
-        return self
-
-    @property
-    def _inputs_meta(self) -> list[NodeArg]:
-        return self.get_inputs()
-
-    @property
-    def _outputs_meta(self) -> list[NodeArg]:
-        return self.get_outputs()
-
-    # ── without effect ─────────────────────────────────────────────────────────────────────────────────
-
-    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
-        """Does nothing: no graph is captured."""
-
-    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
-        raise NotSupported("providers have no options that change while a session lives")
-
-    def get_tuning_results(self) -> list[Any]:
-        """Always empty: tuning results are `tune(…).choices`."""
-        return []
-
-    def set_tuning_results(self, results: Sequence[Any], *, error_on_invalid: bool = False) -> None:
-        if results:
-            raise NotSupported("kernels are not tuned by results of another runtime")
 
 
 _OWN = {

@@ -12,8 +12,8 @@ import sys
 from importlib.machinery import PathFinder
 
 from pyruntime.api.distribution import install
-from pyruntime.api.names import NAMES
 from pyruntime.api.process import PEER_VERSION
+from pyruntime.onnxruntime.names import NAMES
 
 _other = sys.modules.setdefault("onnxruntime", sys.modules[__name__])
 if _other is not sys.modules[__name__]:

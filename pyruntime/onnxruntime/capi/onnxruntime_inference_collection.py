@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyruntime.api.names import NAMES
+from pyruntime.onnxruntime.names import NAMES
 
 _CLASSES = "AdapterFormat IOBinding InferenceSession ModelCompiler OrtDevice OrtDeviceVendorId OrtValue SparseTensor"
 

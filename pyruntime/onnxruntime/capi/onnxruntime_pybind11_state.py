@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyruntime.api.names import ERRORS, NAMES
+from pyruntime.onnxruntime.names import ERRORS, NAMES
 
 globals().update(NAMES | ERRORS)
 
