@@ -106,3 +106,18 @@ def test_nodes_in_functions(mode: str) -> None:
     net = model(16, "y = own.F(x, g, b, m, v)", functions=FUNCTION)
     with pytest.raises(pyruntime.InvalidModel, match="BatchNormalization.*in a function it cannot be in training mode"):
         pyruntime.TrainingSession(net, loss={"mse": "y"}, mode=mode)
+
+
+@pytest.mark.parametrize(("producer", "correction"), [("pytorch", 1), ("", 0)])
+@pytest.mark.parametrize("rows", [1, 2, 6])
+def test_running_statistics(producer: str, correction: int, rows: int) -> None:
+    """As in PyTorch the variance that runs is the sample's, in ONNX the batch's own."""
+    made = onnx.load_from_string(model(15, CASES["BatchNormalization"][2]))
+    made.producer_name = producer
+    x = X["x"][:rows]
+    with pyruntime.TrainingSession(made.SerializeToString(), loss={"mse": "y"}) as session:
+        session.step({"x": x, "target": np.zeros((rows, 4), np.float32)})
+        found = session.weights()
+    own = x.var(0, ddof=correction if rows > 1 else 0)
+    np.testing.assert_allclose(found["m"], 0.9 * 2 + 0.1 * x.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(found["v"], 0.9 * 9 + 0.1 * own, rtol=1e-5)

@@ -10,8 +10,9 @@ from pyruntime.errors import InvalidModel
 from pyruntime.frontend import registry
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, F32
-from pyruntime.ir.expr import cast, const
+from pyruntime.ir.expr import X, Y, cast, const, dim, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.onnx.graph import Graph, Node, subgraphs, uses
 from pyruntime.ops.lib.formula import numeric
@@ -19,6 +20,7 @@ from pyruntime.ops.standard import norm, random
 from pyruntime.runtime.step_numbers import DRAW, SEED
 from pyruntime.runtime.training_steps import NUMBERS
 from pyruntime.training.graph.graph_names import COPY, DOMAIN
+from pyruntime.training.graph.torch_notes import TorchNotes
 
 RANDOM = ("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike", "Bernoulli", "Multinomial")
 
@@ -26,10 +28,18 @@ RANDOM = ("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLik
 @op("BatchNormalization", since=1, domain=DOMAIN)
 def batch_normalization(
     t: Tracer, x: Tensor, scale: Tensor, b: Tensor, mean: Tensor, var: Tensor, *, epsilon: float = 1e-5,
-    momentum: float = 0.9,
+    momentum: float = 0.9, unbiased: int = 0,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Normalises by the statistics of the batch; further outputs: the new running statistics."""
-    return norm.batch_normalization(t, x, scale, b, mean, var, epsilon=epsilon, momentum=momentum, training_mode=1)
+    """Normalises by the statistics of the batch; further outputs: the new running statistics. unbiased: the variance
+    that runs is the sample's, as in PyTorch, not the batch's own, as in ONNX."""
+    y, new_mean, new_var = norm.batch_normalization(
+        t, x, scale, b, mean, var, epsilon=epsilon, momentum=momentum, training_mode=1
+    )
+    if unbiased:
+        count = cast(dim(sh.size([d for n, d in enumerate(x.shape) if n != 1])), var.dtype)
+        more = select(count > 1.0, count / (count - 1.0), 1.0)
+        new_var = t.map(X * momentum + (Y - X * momentum) * more, var, new_var)
+    return y, new_mean, new_var
 
 
 @op("Dropout", since=1, domain=DOMAIN)
@@ -121,6 +131,7 @@ def _batch_normalization(node: Node, graph: Graph) -> Node:
     if node.attrs.get("spatial", 1) != 1 or not all(name in graph.weights for name in node.inputs[3:5]):
         return replace(node) if node.attrs.get("training_mode") else node  # its statistics are not the model's own
     attrs = {k: v for k, v in node.attrs.items() if k in ("epsilon", "momentum")}
+    attrs["unbiased"] = int(TorchNotes(graph).is_torch)
     return replace(node, domain=DOMAIN, opset=1, outputs=node.outputs[:1], attrs=attrs)
 
 
