@@ -222,6 +222,29 @@ def test_memory_is_that_of_some_states() -> None:
     assert np.isfinite(found[0])
 
 
+@pytest.mark.parametrize("form", ["(steps, go, w)", '("", go, w)', '(steps, "", w)'])
+def test_memory_of_loops_whose_end_only_a_run_tells(form: str) -> None:
+    """The same, if a tensor is the number of steps, if the loop ends by a condition, and by either."""
+    going = "Identity(on)" if form.endswith('"", w)') else "Less(i, end)"
+    text = f"""g (float[128, 128] w, int64 steps, int64 end, bool go) => (float s, float[128, 128] d) {{
+        last, n = Loop {form} <body = b (int64 i, bool on, float[128, 128] h, int64 m)
+            => (bool more, float[128, 128] next, int64 m2) {{
+            more = {going}
+            m2 = Identity(i)
+            next = Sin(h) }}>
+        s = ReduceSum<keepdims = 0>(last)
+        d = {TRAINING}.Gradient<xs = ["w"], y = "s">(w) }}""".replace(", w)", ", w, steps)")
+    one = InferenceSession(parsed(text, 22, **{TRAINING: 1}).SerializeToString(), providers=["wasm"])
+    given = {"w": np.full((128, 128), 0.5, np.float32), "go": np.array(True)}
+    for steps in (1000, 70, 1, 1000):
+        _, d = one.run(None, {**given, "steps": np.array(steps), "end": np.array(steps - 1)})
+        h, want = np.float64(0.5), 1.0
+        for _ in range(steps):
+            h, want = np.sin(h), want * np.cos(h)
+        np.testing.assert_allclose(d, want, rtol=1e-3)
+    assert one.memory().peak < 24 << 20
+
+
 def test_a_gpu_gives_the_same() -> None:
     model, given = derived(*build("mamba_scan", 131))
     raw = model.SerializeToString()

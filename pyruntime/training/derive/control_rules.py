@@ -17,7 +17,7 @@ from pyruntime.ir.expr import Expr, X, Y, cast, dim
 from pyruntime.ir.kernel import Block, If, Loop, Tensor, free
 from pyruntime.ops.standard.control import block_outputs
 from pyruntime.training.derive.backward_walk import OutputCotangents, Walk
-from pyruntime.training.derive.long_loops import counted, is_long, of_long_loop
+from pyruntime.training.derive.long_loops import counted, has_limit, is_long, of_long_loop
 from pyruntime.training.derive.loop_slices import Slice, slices
 from pyruntime.training.derive.replay import record_again
 
@@ -51,7 +51,8 @@ def of_if(walk: Walk, kernel: If, gs: OutputCotangents) -> Cotangents:
 def of_loop(walk: Walk, kernel: Loop, gs: OutputCotangents) -> Cotangents:
     if kernel.enters:
         raise NotDifferentiable("a loop whose carried values change their shape has no gradient")
-    return of_long_loop(walk, kernel, gs) if is_long(kernel) else _ReverseLoop(walk, kernel, gs).record()
+    divided = is_long(kernel) and (has_limit(kernel) or not walk.t.depth)  # blocks that Read are not recorded again
+    return of_long_loop(walk, kernel, gs) if divided else _ReverseLoop(walk, kernel, gs).record()
 
 
 class _ReverseLoop:

@@ -11,6 +11,8 @@ chunks of its steps:
 
 T steps need memory for T / CHUNK + 2 CHUNK states at most, and the gradient takes as much more time as a run of the
 loop. All parts are ordinary loops of few steps, and their gradients follow by the rules for these.
+
+If only a run tells the number of steps, a loop before these counts them, and computes only what the condition needs.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from pyruntime.frontend.own_gradients import Cotangents
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, I32, I64
-from pyruntime.ir.expr import Expr, cast, dim
-from pyruntime.ir.kernel import Block, Loop, Tensor, free
+from pyruntime.ir.expr import Expr, X, cast, const, dim, maximum
+from pyruntime.ir.kernel import Block, Loop, Read, Tensor, free
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.standard.control import block_outputs
 from pyruntime.training.derive.backward_walk import OutputCotangents, Walk
@@ -55,7 +57,9 @@ def counted(t: Tracer, start: Sequence[Tensor], count: AnyDim, step: Step, is_pa
 def is_long(kernel: Loop) -> bool:
     """Whether the states of all steps may take much memory. They take little beside slices and stacks that are larger
     than the states: without them, a step would still need two thirds of its memory."""
-    if kernel.is_part or not kernel.is_counted or kernel.limit is None or sh.interval(kernel.limit)[1] < LONG:
+    if kernel.is_part or (kernel.limit is not None and sh.interval(kernel.limit)[1] < LONG):
+        return False
+    if any(axis for _, axis, _ in kernel.binds):  # the step decides a dim
         return False
     body = kernel.body
     read = [s.out for x in free(body) for s in slices(body, x)]
@@ -65,6 +69,11 @@ def is_long(kernel: Loop) -> bool:
 
 def _bytes(tensors: Sequence[Tensor]) -> int:
     return sum(sh.estimate(sh.size(x.shape)) * x.dtype.size for x in tensors)
+
+
+def has_limit(kernel: Loop) -> bool:
+    """Whether the number of steps is a dim before the loop runs."""
+    return kernel.is_counted and kernel.limit is not None
 
 
 def chunk_size(count: AnyDim) -> int:
@@ -115,8 +124,7 @@ class _Division:
 
     def _record(self) -> list[Tensor]:
         t, states = self.t, len(self.kernel.carried)
-        assert self.kernel.limit is not None
-        count = sh.maximum(self.kernel.limit, 0)
+        count = self._count()
         size = chunk_size(count)
         turns = count // size
         if not isinstance(count, int):  # one chunk less: a run of few steps should not run any again
@@ -133,6 +141,35 @@ class _Division:
         rest = self._part(made[:states], count - done, dim(done))
         return rest[:states] + [t.concat(pair, 0) for pair in zip(stacks, rest[states:], strict=True)]
 
+    def _count(self) -> AnyDim:
+        """The number of steps, which a Read makes a dim if it is none."""
+        t, kernel = self.t, self.kernel
+        if has_limit(kernel):
+            return sh.maximum(kernel.limit or 0, 0)
+        symbols = tuple([symbol for _, _, symbol in kernel.binds]) or (t.symbol(),)
+        steps = kernel.trip if kernel.is_counted and kernel.trip is not None else self._counted_by_run()
+        t.add(Read(t.compute((len(symbols),), lambda i: maximum(steps.at(), const(0, I64))), symbols), ())
+        return sh.dim_of(symbols[0])
+
+    def _counted_by_run(self) -> Tensor:
+        """The number of steps, from a loop of what the condition needs."""
+        t, kernel, body = self.t, self.kernel, self.body
+        needed = _deciding(body)
+        states = [n for n, x in enumerate(body.inputs[2:]) if x.uid in needed]
+        start = [*[kernel.carried[n] for n in states], t.scalar(0, I64)]
+        inputs = [*body.inputs[:2], *[body.inputs[2 + n] for n in states]]
+        with t.sub_block() as block:
+            leaves = [t.leaf("block", x.shape, x.dtype) for x in inputs]
+            count = t.leaf("block", (), I64)
+            kernels = [k for k in body.kernels if any(o.uid in needed for o in k.outputs)]
+            of = {x.uid: leaf for x, leaf in zip(inputs, leaves, strict=True)}
+            of |= record_again(t, Block((), kernels), of)
+            outs = [of.get(x.uid, x) for x in (body.outputs[0], *[body.outputs[1 + n] for n in states])]
+            outs.append(t.map(X + 1, count))
+        block.inputs, block.outputs = (*leaves, count), block_outputs(t, block, outs)
+        loop = Loop(kernel.trip, kernel.condition, tuple(start), block, limit=kernel.limit, is_part=True)
+        return t.add(loop, [(x.shape, x.dtype) for x in start])[-1]
+
     def _part(self, start: Sequence[Tensor], count: AnyDim, first: Expr) -> list[Tensor]:
         """`count` steps from the step `first` on."""
         t, body = self.t, self.body
@@ -147,3 +184,15 @@ class _Division:
             return [of.get(x.uid, x) for x in body.outputs[1:]]
 
         return counted(t, start, count, step, is_part=True)
+
+
+def _deciding(body: Block) -> set[int]:
+    """What the condition of a loop depends on in all steps, by uid."""
+    found, before = {body.outputs[0].uid}, 0
+    while len(found) > before:
+        before = len(found)
+        for kernel in reversed(body.kernels):
+            if any(o.uid in found for o in kernel.outputs):
+                found |= {x.uid for x in kernel.inputs}
+        found |= {new.uid for x, new in zip(body.inputs[2:], body.outputs[1:], strict=False) if x.uid in found}
+    return found
