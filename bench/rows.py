@@ -11,6 +11,10 @@ ours.
 The type fp32t is Gemm with transposed weights; fp32 is Gemm without. int8 and int4 are MatMulNBits in blocks of 32.
 
 --decoders: steps of decoders with a batch of 2, as models like GPT-2 and like Llama have them.
+
+--costs: milliseconds of one row, and how many times as much several rows cost, on one thread, all in turns, medians:
+natively with and without machine code and by onnxruntime (the processor's time), and with --page in Chromium beside
+onnxruntime-web.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -25,9 +30,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from bench import machine
+from bench.chromium import chromium
 from bench.llm import bandwidth
 from bench.operators import sessions, turns
 from bench.results import geomean_of
+from bench.row_costs import in_page, natively, show
 from kit.decoders import SIZES, Decoder
 from kit.decoders import feeds as decoder_feeds
 from pyruntime.native.tools import advising
@@ -52,14 +59,32 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=0.5, help="for each cell, at least five turns")
     parser.add_argument("--alone", action="store_true", help="without onnxruntime")
     parser.add_argument("--decoders", action="store_true", help="steps of decoders instead of products")
+    parser.add_argument("--costs", action="store_true", help="times relative to one row")
+    parser.add_argument("--page", action="store_true", help="with --costs: in Chromium, too")
     args = parser.parse_args(argv)
     print(f"{machine.processor()}, load {machine.load()}")
+    if args.costs:
+        return costs(args)
     for threads in args.threads:
         if args.decoders:
             print(f"{threads} thread(s), batch of 2; ms a step, onnxruntime's, ratio")
             decoders(args, threads)
         else:
             grid(args, threads)
+    return 0
+
+
+def costs(args: argparse.Namespace) -> int:
+    rows = (1, *args.rows)
+    print(f"{'':34}{'ms':>8}" + "".join(f"{f'{m} rows':>8}" for m in args.rows))
+    with chromium() if args.page else nullcontext() as opened:
+        for shape in args.shapes:
+            k, n = map(int, shape.split("x"))
+            for kind in (kind for kind in args.types if kind != "fp16"):
+                data = model(kind, k, n)[0]
+                show(f"{shape:11}{kind}", natively(data, k, rows, busy))
+                if opened:
+                    show(f"{shape:11}{kind}", in_page(opened, data, k, rows))
     return 0
 
 

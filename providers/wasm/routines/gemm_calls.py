@@ -13,7 +13,7 @@ from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm
 from ..schedules.layouts import Layout
-from ..schedules.right_operand import quantised_rows, rows_in_place
+from ..schedules.right_operand import rows_in_place
 from .base import arithmetic, fused_epilogue, scratch, sum_type
 
 
@@ -24,8 +24,7 @@ def product_call(
     """Return a call of gemm.py; operands: A, B, and with quantised weights their steps."""
     a, b, *steps = operands
     fused = fused_epilogue(writer, call, groups, gemm.arguments_of(layout), sum_type(call))
-    in_place = rows_in_place(writer.module, layout)
-    params = params._replace(own=gemm.scratch_bytes(layout, params, in_place, quantised_rows(writer.module, layout)))
+    params = params._replace(own=gemm.scratch_bytes(layout, params, rows_in_place(writer.module, layout)))
     own = [scratch(params.own * writer.threads)] if params.own != 0 else []
     c, sums = fused.out, arithmetic(writer, call)
     kernel = partial(gemm.matmul, layout=layout, arithmetic=sums)

@@ -14,8 +14,8 @@ from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Loops, Map, Tensor, V
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm, gemm_doubles
-from ..schedules.few_rows import FEW_ROWS
 from ..schedules.layouts import Dense, Layout, Packed
+from ..schedules.panel_order import FEW_ROWS
 from ..schedules.register_tile import PANEL
 from .base import WasmRoutine, fits, is_integer, scratch, sum_type, widened
 from .dequantised_weights import prepare_dequantised_weights

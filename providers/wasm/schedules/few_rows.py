@@ -28,6 +28,7 @@ from pyruntime.ir.shape import AnyDim
 from ..printer.assembler import Function, Module, once, typed
 from ..printer.values import I32, V128, ZERO, Ptr, f32x4, minimum, select, shuffle32
 from .arithmetic import Arithmetic
+from .panel_order import FEW_ROWS
 from .register_tile import (
     AHEAD,
     PANEL,
@@ -41,7 +42,6 @@ from .register_tile import (
 )
 from .weight_codes import HALF_STEP, PairedCodes, WeightCodes
 
-FEW_ROWS = 16
 HEIGHT, HALF = 4, 2  # rows of a register tile, and of the last one if so few are left
 ROOT = HALF_STEP**0.5  # half floats: A is multiplied by it, and then the sums, lest products overflow
 
@@ -64,7 +64,7 @@ def _few_function(module: Module, name: str) -> tuple[Function, Block, Few]:
 
 
 class TileWords(NamedTuple):
-    """Parameters of a tile's function, as of a panel's."""
+    """Parameters of a tile's function, as of a panel's. lda, rows: of tiles of quantised rows, which are not copied"""
 
     a: Ptr
     b: Ptr
@@ -73,6 +73,8 @@ class TileWords(NamedTuple):
     steps: Ptr
     size: I32
     sums: Ptr
+    lda: I32
+    rows: I32
 
 
 class Copy(NamedTuple):
@@ -83,10 +85,15 @@ class Copy(NamedTuple):
     to: Ptr
 
 
-def few_bytes(m: AnyDim, k: AnyDim) -> AnyDim:
-    """Return the bytes of scratch of a thread, for at most FEW_ROWS rows."""
+def copied_row(k: AnyDim) -> AnyDim:
+    """Return the bytes of a row of the copy."""
+    return 8 * sh.ceildiv(k, 2)
+
+
+def few_bytes(m: AnyDim, row: AnyDim) -> AnyDim:
+    """Return the bytes of scratch of a thread, for at most FEW_ROWS rows of so many bytes."""
     rows = -(-m // HEIGHT) * HEIGHT if isinstance(m, int) else FEW_ROWS
-    return 4 * (rows * 2 * sh.ceildiv(k, 2) + PANEL * HEIGHT)
+    return rows * row + 4 * PANEL * HEIGHT
 
 
 # ── the copy of A ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -311,6 +318,9 @@ def _add_block(tile: _Tile, layout: WeightCodes, a: Ptr) -> None:
 # ── panels ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+MakeTile = Callable[..., Function]  # (module, height, arithmetic=)
+
+
 @once
 def _finish(module: Module, height: int, epilogue: Epilogue) -> Function:
     """Apply the epilogue to a tile's sums, and store them in C."""
@@ -325,9 +335,11 @@ def _finish(module: Module, height: int, epilogue: Epilogue) -> Function:
 
 
 @once
-def few_panel(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, layout: WeightCodes | None) -> Function:
-    """A function of Block and Few for all rows and one panel, of float32 or of codes."""
-    make = partial(_codes_tile, layout=layout) if layout else _float_tile
+def few_panel(
+    module: Module, arithmetic: Arithmetic, epilogue: Epilogue, layout: WeightCodes | None, make: MakeTile | None = None
+) -> Function:  # fmt: skip
+    """A function of Block and Few for all rows and one panel, of float32 or of codes. make: of other tiles"""
+    make = make or (partial(_codes_tile, layout=layout) if layout else _float_tile)
     tiles = {height: make(module, height, arithmetic=arithmetic) for height in (HALF, HEIGHT)}
     finish = {height: _finish(module, height, epilogue) for height in tiles}
     f, p, own = _few_function(module, "few_panel")
@@ -335,7 +347,7 @@ def few_panel(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, layout
         f.set(p.ldb, select(0, p.ldb, p.rows.le_s(HALF)))
 
     def tile(height: int) -> None:
-        f.call(tiles[height], *TileWords(p.a, p.b, p.ldb, p.k, *own))
+        f.call(tiles[height], *TileWords(p.a, p.b, p.ldb, p.k, *own, p.lda, p.rows))
         f.call(finish[height], *p, *own)
 
     with f.loop() as again:

@@ -21,11 +21,11 @@ from ..printer.assembler import Function, Module, once
 from ..printer.values import I32, POINTERS, Ptr, minimum
 from .arguments import KERNEL, ArgumentBlock, Word
 from .arithmetic import Arithmetic
-from .few_rows import FEW_ROWS, few_bytes
+from .few_rows import copied_row, few_bytes
 from .gemv_integers import integer_rows, largest_row, quantise_rows
 from .layouts import Dense, Layout, Packed
 from .pack_panels import pack_cols, pack_rows
-from .panel_order import GEMV_ROWS, StepWords
+from .panel_order import FEW_ROWS, StepWords
 from .register_tile import (
     NO_EPILOGUE,
     PANEL,
@@ -143,17 +143,15 @@ def units(m: AnyDim, n: AnyDim, batch: AnyDim, mc: AnyDim, nc: AnyDim) -> AnyDim
     return batch * sh.ceildiv(m, mc) * sh.ceildiv(n, nc)
 
 
-def scratch_bytes(
-    layout: Layout, p: Params[AnyDim], in_place: int = FEW_ROWS, quantised: int = GEMV_ROWS
-) -> AnyDim:  # fmt: skip
-    """Return the scratch bytes of a thread; thread t uses scratch + t * scratch_bytes. in_place: `rows_in_place`;
-    quantised: `integer_rows`, or more"""
+def scratch_bytes(layout: Layout, p: Params[AnyDim], in_place: int = FEW_ROWS) -> AnyDim:
+    """Return the scratch bytes of a thread; thread t uses scratch + t * scratch_bytes. in_place: `rows_in_place`"""
     panels = sh.ceildiv(p.nc, PANEL) * PANEL * (sh.ceildiv(p.kc, GROUP) * GROUP) * 4
     if isinstance(layout, Dense):
         return panels
-    few = few_bytes(p.m, p.k)
+    row = copied_row(p.k)
     if isinstance(layout, WeightCodes) and layout.digits:
-        few = sh.maximum(few, quantised * largest_row(p.k, p.ldb, layout.digits))
+        row = sh.maximum(row, largest_row(p.k, p.ldb, layout.digits))
+    few = few_bytes(p.m, row)
     return sh.select(sh.compare("le", p.m, in_place), few, 0 if isinstance(layout, Packed) else panels)
 
 

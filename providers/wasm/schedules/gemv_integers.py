@@ -14,7 +14,7 @@ the last. Weights are converted to int16 as they are loaded, for `i32x4.dot_i16x
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyruntime.ir import shape as sh
@@ -24,13 +24,12 @@ from ..printer.assembler import Function, Module, helper, once
 from .arguments import minimum
 from .arithmetic import Arithmetic
 from .dequantise import FloatBlock
-from .panel_order import GEMV_ROWS, PanelFormat, StepWords, blocks_of_k, in_panel_order, part_function
+from .panel_order import FEW_ROWS, GEMV_ROWS, PanelFormat, StepWords, blocks_of_k, in_panel_order, part_function
 from .register_tile import PANEL, Epilogue, add_tile, block_of, finish_tile, row_pointers, store_part
 from .weight_codes import GROUP, ROUND, WeightCodes
 
 HEADER = 16
 INITIAL_SUMS = 8  # offset in the header of the sums times -8
-NATIVE_ROWS = 16  # that machine code multiplies by codes
 LARGEST_BLOCK = 256  # 256 * 128 * 32768 fits int32
 CODE = 2  # bytes of a digit
 LANES = b"".join(n.to_bytes(4, "little") for n in range(4))
@@ -53,11 +52,16 @@ def largest_row(k: AnyDim, size: AnyDim, digits: int) -> AnyDim:
 
 def integer_rows(module: Module, layout: WeightCodes) -> int:
     """Return the largest number of rows that are quantised. With two digits, products of two rows by floats
-    (few_rows.py) take 0.8 (8 bits) and 0.9 (4 bits) of the time in wasmtime, but 1.0 and 1.1 in V8. Machine code
-    multiplies more rows by panels of floats."""
-    if module.imports:
-        return NATIVE_ROWS
-    return 1 if layout.digits == 2 and module.cranelift else GEMV_ROWS
+    (few_rows.py) take 0.8 (8 bits) and 0.9 (4 bits) of the time in wasmtime, but 1.0 and 1.1 in V8."""
+    if module.imports or layout.digits == 1:
+        return FEW_ROWS
+    return 1 if module.cranelift else GEMV_ROWS
+
+
+def gemv_rows(module: Module, layout: WeightCodes) -> int:
+    """Return the largest number of rows of the block function `gemv_integers`: machine code multiplies all that are
+    quantised, and few_integers.py others."""
+    return integer_rows(module, layout) if module.imports else min(GEMV_ROWS, integer_rows(module, layout))
 
 
 @once
@@ -232,7 +236,7 @@ def _whole(f: Function, digits: list[Any], to: int) -> None:
 def gemv_integers(
     module: Module, layout: WeightCodes, arithmetic: Arithmetic, epilogue: Epilogue, words: StepWords
 ) -> Function:
-    """A block function for up to `integer_rows`; a, lda: address of records, bytes between those of two rows; b, ldb:
+    """A block function for up to `gemv_rows`; a, lda: address of records, bytes between those of two rows; b, ldb:
     address of codes, bytes between panels."""
 
     def bytes_of(f: Function, k: int, size: int) -> Function:
@@ -241,7 +245,7 @@ def gemv_integers(
     def part(height: int) -> Function:
         return _part(module, height, layout, arithmetic, epilogue)
 
-    rows = 1 if module.imports else integer_rows(module, layout)
+    rows = 1 if module.imports else gemv_rows(module, layout)
     block = in_panel_order(module, "gemv_integers", PanelFormat.of(layout), words, bytes_of, part, rows)
     if not module.imports:
         return block
@@ -254,11 +258,10 @@ def _part(module: Module, height: int, layout: WeightCodes, arithmetic: Arithmet
     store_part(module)
     f, p = part_function(module, f"quantised{height}_{layout.bits}bits")
     a, c, rows = row_pointers(f, block_of(p), height)
-    block = _Block(f, layout, arithmetic, a)
+    block = IntegerBlock(f, layout, arithmetic, a)
     totals = [f.locals("v128", 2) for _ in a]
     code, k, left, record, step = f.locals("i32", 5)
-    block.lowest = f.local("v128")
-    f.v128(b"\x0f" * 16).set(block.lowest).emit(p["b"]).set(code).emit(p["k"]).set(k)
+    f.emit(p["b"]).set(code).emit(p["k"]).set(k)
     f.emit(p["size"]).i32(layout.bits).emit("i32.mul").set(step)
     f.emit(p["size"]).i32(CODE * layout.digits).emit("i32.mul").i32(HEADER).emit("i32.add").set(record)
     add_tile(f, block_of(p), c, totals, None)
@@ -277,15 +280,15 @@ def _part(module: Module, height: int, layout: WeightCodes, arithmetic: Arithmet
     return f
 
 
-class _Block:
+class IntegerBlock:
     """Emits the products of one block of k. a: locals with the addresses of the rows' records; sums[row][digit][half]:
     their integer sums; lowest: a mask of the low halves of bytes."""
-
-    lowest: int
 
     def __init__(self, f: Function, layout: WeightCodes, arithmetic: Arithmetic, a: list[Any]) -> None:
         self.f, self.layout, self.arithmetic, self.a = f, layout, arithmetic, a
         self.sums = [[f.locals("v128", 2) for _ in range(layout.digits)] for _ in a]
+        self.lowest = f.local("v128")
+        f.v128(b"\x0f" * 16).set(self.lowest)
 
     def add_floats(self, code: int, left: int, totals: list[list[Any]], steps: int) -> None:
         """Add a block of rows that stayed floats, zero padded to a multiple of GROUP."""
@@ -299,7 +302,7 @@ class _Block:
         block.groups(code, left, GROUP, {})
         block.add_to(totals, steps)
 
-    def multiply(self, code: int, left: int) -> None:
+    def multiply(self, code: Any, left: Any) -> None:
         """Set the sums."""
         f = self.f
         at = f.locals("i32", len(self.a))
@@ -342,7 +345,7 @@ class _Block:
                     Arithmetic.INT16.multiply_add(f, s[1], x, high)
         f.release(*fours)
 
-    def add_to(self, totals: list[list[Any]], steps: int) -> None:
+    def add_to(self, totals: Sequence[Sequence[Any]], steps: Any) -> None:
         """totals += sums * step of the row * scales, plus the part of the zero points."""
         f = self.f
         with f.scratch("v128", 2) as (x, y):

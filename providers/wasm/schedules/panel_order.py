@@ -24,6 +24,7 @@ from .arguments import minimum
 from .register_tile import AHEAD, BLOCK, FIRST, LAST, LINE, PANEL
 from .weight_codes import WeightCodes
 
+FEW_ROWS = 16  # largest number of rows that few_rows.py multiplies
 GEMV_ROWS = 2  # largest number of rows for which kernels may read weights in panel order
 STREAMS, TURN_BYTES = 3, 1024
 SUMMED = 128  # k of half floats, 2 KiB, that are summed before they are added to C

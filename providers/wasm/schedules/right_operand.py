@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyruntime.codegen.linear_memory import PREFETCH
 
@@ -10,13 +11,14 @@ from ..printer.assembler import Function, Module
 from ..printer.values import I32, Ptr, ceil_div, constant, select
 from .arithmetic import Arithmetic
 from .dequantise import gemv_dequantised, pack_codes
-from .few_rows import FEW_ROWS, HEIGHT, Few, copy_rows, few_panel, multiply_few_rows, row_step
-from .gemv_integers import gemv_integers, integer_rows, row_bytes
+from .few_integers import integer_tile
+from .few_rows import HEIGHT, Few, copy_rows, few_panel, multiply_few_rows, row_step
+from .gemv_integers import gemv_integers, gemv_rows, integer_rows, row_bytes
 from .gemv_panels import gemv_panels
 from .gemv_unpacked import cols_block, rows_block
 from .layouts import Dense, Layout, Packed
 from .pack_panels import pack_cols, pack_rows
-from .panel_order import StepWords, count_codes, order_has
+from .panel_order import FEW_ROWS, StepWords, count_codes, order_has
 from .register_tile import PANEL, Block, Epilogue, call_block, flags_of, has_native_block, pick_rows
 from .weight_codes import GROUP, ROUND, WeightCodes
 
@@ -76,8 +78,8 @@ class PackedOperand:
         f.set(c, block.c).set(col, block.col).set(cols, block.cols)
         f.set(p.k, at.k).set(few.size, at.ldb)
         f.set(p.flags, flags_of(at.k0, p.k, at.k))
-        f.set(lda, row_step(at.k)).set(a, at.scratch)
-        f.call(copy_rows(f.module, self.half), block.a, block.lda, p.rows, at.k, at.scratch)
+        f.set(a, at.scratch)
+        self.copy_rows(at, lda)
         f.set(few.sums, at.scratch + lda * (p.rows + (HEIGHT - 1) & -HEIGHT))
         with f.scratch("i32", 2) as (step, steps):
             f.set(p.b, self.address(at)).set(step, self.stride(at))
@@ -85,6 +87,12 @@ class PackedOperand:
             self.steps_of(at, p, few, steps)
             multiply_few_rows(f, p, few, self.by_panel, step, steps)
         f.release(a, lda, c, col, cols, *few)
+
+    def copy_rows(self, at: Matrix, step: I32) -> None:
+        """Copy A to scratch. step: becomes the bytes between rows of the copy"""
+        block = at.block
+        at.f.set(step, row_step(at.k))
+        at.f.call(copy_rows(at.f.module, self.half), block.a, block.lda, block.rows, at.k, at.scratch)
 
     def steps_of(self, at: Matrix, p: Block, few: Few, step: I32) -> None:
         """Set the address of the steps of the block's first panel, and the number of bytes between panels."""
@@ -146,8 +154,10 @@ class DenseOperand(PackedOperand):
 class QuantisedOperand(DenseOperand):
     """Codes in panels. The argument ldb is the number of k that share a step."""
 
-    def __init__(self, gemv: Function, by_panel: Function, packer: Function, layout: WeightCodes, steps: int) -> None:
-        super().__init__(gemv, quantised_rows(gemv.module, layout) or 1, packer)
+    def __init__(
+        self, gemv: Function, by_panel: Function | None, packer: Function, layout: WeightCodes, steps: int
+    ) -> None:  # fmt: skip
+        super().__init__(gemv, gemv_rows(gemv.module, layout) if layout.digits else 1, packer)
         self.by_panel, self.layout, self.steps = by_panel, layout, steps
         self.half = layout.bits == 16
 
@@ -167,6 +177,12 @@ class QuantisedOperand(DenseOperand):
             row_bytes(at.f, at.k, at.ldb, self.layout.digits).set(row)
             at = replace(at, block=at.block._replace(a=at.scratch, lda=row))
         super().multiply_few(at)
+
+    def copy_rows(self, at: Matrix, step: I32) -> None:
+        if self.layout.digits == 1:  # scratch has the quantised rows
+            row_bytes(at.f, at.k, at.ldb, 1).set(step)
+        else:
+            super().copy_rows(at, step)
 
     def steps_of(self, at: Matrix, p: Block, few: Few, step: I32) -> None:
         f = at.f
@@ -200,8 +216,16 @@ def right_operand(
         native = arithmetic if in_rows and has_native_block(module, arithmetic) else None
         return DenseOperand(block, few, pack(module, layout.half), layout, native)
     gemv = (gemv_integers if layout.digits else gemv_dequantised)(module, layout, arithmetic, tile, words)
-    by_panel, pack_ = few_panel(module, arithmetic, tile, layout), pack_codes(module, layout, arithmetic)
-    return QuantisedOperand(gemv, by_panel, pack_, layout, words.address)
+    pack_ = pack_codes(module, layout, arithmetic)
+    return QuantisedOperand(gemv, _by_panel(module, layout, arithmetic, tile), pack_, layout, words.address)
+
+
+def _by_panel(module: Module, layout: WeightCodes, arithmetic: Arithmetic, tile: Epilogue) -> Function | None:
+    """The function `by_panel` of codes; None if machine code multiplies as many rows."""
+    if layout.digits and module.imports:
+        return None
+    make = partial(integer_tile, layout=layout) if layout.digits == 1 else None
+    return few_panel(module, arithmetic, tile, layout, make)
 
 
 def rows_in_place(module: Module, layout: Layout) -> int:
