@@ -144,8 +144,8 @@ class _Division:
     def _count(self) -> AnyDim:
         """The number of steps, which a Read makes a dim if it is none."""
         t, kernel = self.t, self.kernel
-        if has_limit(kernel):
-            return sh.maximum(kernel.limit or 0, 0)
+        if kernel.is_counted and kernel.limit is not None:
+            return sh.maximum(kernel.limit, 0)
         symbols = tuple([symbol for _, _, symbol in kernel.binds]) or (t.symbol(),)
         steps = kernel.trip if kernel.is_counted and kernel.trip is not None else self._counted_by_run()
         t.add(Read(t.compute((len(symbols),), lambda i: maximum(steps.at(), const(0, I64))), symbols), ())
