@@ -3,7 +3,7 @@ it is, so that a large file is never parsed whole and names, metadata and unknow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -126,7 +126,7 @@ def renamed(wire: Wire, old: FileNode, inputs: Mapping[int, str], outputs: Mappi
     changed = {NODE_INPUT: inputs, NODE_OUTPUT: outputs}
     counts = dict.fromkeys(found, 0)
     parts = []
-    for part in parts_of(wire, old.part.start, old.part.end):
+    for part in old.part.inner or parts_of(wire, old.part.start, old.part.end):
         if part.number in found:
             at = counts[part.number]
             counts[part.number] += 1
@@ -282,13 +282,14 @@ class FileModel:
 
 def export_plan(
     source: Source, weights: Mapping[str, tuple[DType, tuple[int, ...]]], nodes: NodeWriters = MappingProxyType({}),
-    more: Sequence[Piece] = (),
+    more: Sequence[Piece] = (), gone: Collection[str] = (),
 ) -> list[Piece]:  # fmt: skip
     """The pieces of the model file with new values for these weights, of which it says type and shape. nodes: what
-    replaces the node with this first output, also in branches and loops; more: fields of the graph to add. Errors:
-    InvalidInput if the file is not in ONNX's format"""
+    replaces the node with this first output, also in branches and loops; more: fields of the graph to add; gone: names
+    of initializers to leave out. Errors: InvalidInput if the file is not in ONNX's format"""
     file = FileModel(source)
     graph = file.graph
+    graph.remove([part for name, part in graph.named(INITIALIZER) if name in gone] if gone else ())
     for name, part in graph.named(INITIALIZER):
         if name in weights:
             part.pieces = tensor(name, *weights[name])

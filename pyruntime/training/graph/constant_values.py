@@ -31,13 +31,11 @@ def unlike_a_weight(numbers: Sequence[float]) -> str:
     return "has numbers as large as those of masks" if is_large else ""
 
 
-def unlike_learned(numbers: Sequence[float], shape: tuple[int, ...]) -> str:
-    """The same by their pattern. All equal is how many weights begin."""
+def repeats(numbers: Sequence[float]) -> bool:
+    """Whether few numbers occur often. All equal is how many weights begin."""
     sample = numbers[:_SAMPLE]
     distinct = len(set(sample))
-    if distinct > 1 and len(sample) >= _FEWEST and distinct * _REPEATS <= len(sample):
-        return "repeats few numbers"
-    return is_table(numbers, shape)
+    return distinct > 1 and len(sample) >= _FEWEST and distinct * _REPEATS <= len(sample)
 
 
 def is_table(numbers: Sequence[float], shape: tuple[int, ...]) -> str:
@@ -69,3 +67,8 @@ def _is_regular(column: Sequence[float]) -> bool:
     k = sum(a * x for a, x in zip(around, middle, strict=True)) / square if square else 0.0
     limit = _EXACT * (max(column) - min(column)) + _ROUNDING * max(map(abs, column))
     return all(abs(a - k * x) <= limit for a, x in zip(around, middle, strict=True))
+
+
+def is_uniform(w: Weight) -> bool:
+    """Whether all numbers are equal, as those of many weights at the start."""
+    return len(set(numbers_of(w))) == 1

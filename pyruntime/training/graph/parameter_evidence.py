@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 
 from pyruntime.onnx.graph import Graph, Node, Weight, subgraphs
-from pyruntime.training.graph.constant_values import is_table, numbers_of, unlike_a_weight, unlike_learned
+from pyruntime.training.graph.constant_values import is_table, numbers_of, repeats, unlike_a_weight
 from pyruntime.training.graph.torch_notes import PARAMETER, TorchNotes
 
 Inputs = Mapping[str, tuple[int, ...]]
@@ -41,6 +41,7 @@ _WEIGHTS: Inputs = {
 _PRODUCTS = {"Conv": 0, "ConvTranspose": 1, "FusedMatMul": -1, "MatMul": -1}  # the axis of a weight's output channels
 _PASSING = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")  # the same numbers
 _ELEMENTWISE = ("Add", "Sub", "Mul", "Div")
+_FEW = 4  # numbers that a mask may have
 _MANY = 16  # elements of a constant that may be learned even though only inputs meet it
 
 
@@ -104,15 +105,21 @@ class Evidence:
         numbers = self._numbers_of(w)
         if why := unlike_a_weight(numbers):
             return Finding(False, why)
-        if w.shape and prod(w.shape) > 1 and (why := unlike_learned(numbers, w.shape)):
+        distinct, is_named = len(set(numbers)), self.notes.is_named(name)
+        is_computed = self.notes.is_torch and not is_named
+        if why := is_table(numbers, w.shape):
             return Finding(False, why)
-        is_uniform, is_named = len(set(numbers)) == 1, self.notes.is_named(name)
+        if repeats(numbers):
+            return Finding(False, "repeats few numbers", is_computed and distinct > _FEW)
+        is_uniform = distinct == 1
         if any(use.node.op == "Where" for use in uses):
             return Finding(False, f"is what {uses[0].node.label} fills in", not is_uniform)
         if any(use.is_raw for use in uses) and self._has_weights:
             return Finding(False, "changes inputs before any weight does", not is_uniform and len(numbers) >= _MANY)
-        if self.notes.is_torch and not is_named:
-            return Finding(not is_uniform, "is a constant that the exporter computed", not is_uniform)
+        if is_computed and is_uniform and sum(d > 1 for d in w.shape) != 1:
+            return Finding(False, "is a constant that the exporter computed", len(numbers) > 1)
+        if is_computed and not is_uniform and sum(d > 1 for d in w.shape) != 1:
+            return Finding(True, "may be a parameter that the exporter folded, by its numbers", True)
         if len(numbers) <= 1 and not is_named:
             return Finding(False, "is a single number that no operator declares as a weight")
         return Finding(True, f"may be learned, by its numbers and by {uses[0].node.label}, which reads it")

@@ -24,11 +24,13 @@ from pyruntime.runtime.training_steps import APPLIED, APPLY, LOSS, NUMBERS, RESU
 from pyruntime.training.adapters.lora import Lora, Merge, with_lora
 from pyruntime.training.adapters.side_nodes import side_nodes
 from pyruntime.training.graph import losses, step_operators  # noqa: F401  their operators
+from pyruntime.training.graph.export_advice import warn_of_changes
 from pyruntime.training.graph.graph_names import COPY, DOMAIN
 from pyruntime.training.graph.inference_mode import in_inference, inference_writers
 from pyruntime.training.graph.loss_feeds import feeds_of
 from pyruntime.training.graph.loss_graph import LossGraph
 from pyruntime.training.graph.recipe import DYNAMIC, VECTORS, Recipe, matches
+from pyruntime.training.graph.separated_weights import Separated, in_turn, separated
 from pyruntime.training.graph.trained_weights import trained_weights
 from pyruntime.training.graph.training_mode import TrainingMode, renamed_node, training_mode
 
@@ -41,7 +43,8 @@ class Training:
     the names that the model has in 16 bits, with their types; statistics: names of running statistics that steps
     change; targets: names of the feeds for losses; outputs: names of the model's outputs; step_outputs: of these, names
     in the graph of what a step returns; lora: the adapters that are trained; base: the graph without them; reasons: why
-    weights are trained, by name; artifacts: what the page must know of onnxruntime-training's"""
+    weights are trained, by name; separated: what the file has otherwise; artifacts: what the page must know of
+    onnxruntime-training's"""
 
     graph: Graph
     weights: tuple[str, ...]
@@ -54,6 +57,7 @@ class Training:
     lora: Lora | None
     base: Graph
     reasons: Mapping[str, str] = field(default_factory=dict)
+    separated: Separated | None = None
     artifacts: Mapping[str, Any] | None = None
     kind: ClassVar[str] = "training"  # of what it tells the page
 
@@ -63,11 +67,16 @@ class Training:
         return {} if self.lora is None else self.lora.merges(self.base)
 
     @property
-    def written(self) -> tuple[NodeWriters, list[Piece]]:
+    def written(self) -> tuple[NodeWriters, list[Piece], Sequence[str]]:
         """What an exported model has in place of nodes, and its further weights: the products of adapters that are no
-        merges, and the nodes that are in training mode. Errors: InvalidInput"""
+        merges, the nodes that are in training mode, and the initializers that are separate; and those that are gone.
+        Errors: InvalidInput"""
         beside, pieces = side_nodes([] if self.lora is None else self.lora.beside(self.base))
-        return {**inference_writers(self.base), **beside}, pieces
+        apart = self.separated
+        changed = {**inference_writers(self.base), **beside}
+        if apart is None:
+            return changed, pieces, ()
+        return in_turn(apart.writers, changed), [*pieces, *apart.pieces([*self.exported])], apart.gone
 
     @property
     def exported(self) -> dict[str, tuple[DType, tuple[int, ...]]]:
@@ -109,6 +118,9 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
     """Errors: InvalidInput for options that do not fit the model."""
     if recipe.loss_scale is None:
         recipe = replace(recipe, loss_scale=DYNAMIC if _has_halves(model) else 1.0)
+    apart = separated(model) if recipe.lora is None else Separated(model)
+    model = apart.graph
+    warn_of_changes(model)
     reasons = _weights_to_train(model, recipe)
     weights = [*reasons]
     base, halves = _with_masters(model, weights)
@@ -124,6 +136,7 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
         graph=graph, weights=tuple(weights), halves=halves, statistics=tuple(mode.statistics),
         targets=tuple(loss.feeds), outputs=tuple(v.name for v in base.outputs), recipe=recipe,
         step_outputs=_step_outputs(base, recipe, mode), lora=lora, base=base, reasons=reasons,
+        separated=apart,
     )  # fmt: skip
 
 

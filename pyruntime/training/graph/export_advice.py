@@ -1,0 +1,68 @@
+"""Warns of files of torch.onnx that cannot be trained as the module that they were made from."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from pyruntime.onnx.graph import Graph, Weight
+from pyruntime.training.graph.constant_values import numbers_of
+from pyruntime.training.graph.torch_notes import PARAMETER, TorchNotes
+
+_SHOWN = 6
+_DYNAMO = "model.train(), then torch.onnx.export(model, …, dynamo=True, optimize=False)"
+_SCRIPT = "torch.onnx.export(…, training=TrainingMode.TRAINING, do_constant_folding=False)"
+_PRODUCTS = ("Conv", "ConvTranspose", "FusedMatMul", "Gemm", "MatMul")
+
+
+def warn_of_changes(graph: Graph) -> None:
+    """Warns if the exporter folded parameters into others, joined them or left them out."""
+    notes = TorchNotes(graph)
+    if lost := _lost(graph, notes):
+        _warn(f"parameters of the PyTorch module that are no weights of the file: {_shown(lost)}", _DYNAMO)
+    elif folded := _folded(graph, notes):
+        _warn(f"filters that the exporter computed, from BatchNormalization for example: {_shown(folded)}", _SCRIPT)
+
+
+def _warn(what: str, how: str) -> None:
+    text = f"pyruntime: this file trains otherwise than its module: torch.onnx folded, joined or left out {what}"
+    warnings.warn(f"{text} (export it for training: {how})", RuntimeWarning, stacklevel=2)
+
+
+def _lost(graph: Graph, notes: TorchNotes) -> list[str]:
+    """Parameters that the file lists but does not have: not transposed, under another name, or as one of two that a
+    module shares on purpose."""
+    missing = [n for n, kind in notes.kinds.items() if kind == PARAMETER and n not in graph.weights]
+    moved = {notes.sources(n)[0]: n for n in graph.weights if len(notes.sources(n)) == 1} if missing else {}
+    products = {n.inputs[1] for n in graph.nodes if n.op in _PRODUCTS and len(n.inputs) > 1}
+    whole = {s for n in graph.weights for s in notes.sources(n) if s in missing and _is_whole(graph.weights[n])}
+    return [n for n in missing if moved.get(n) not in products and n not in whole and not _is_shared(n, graph, notes)]
+
+
+def _is_whole(w: Weight) -> bool:
+    """Whether no number of a weight occurs twice: rows of a table that were chosen, each once."""
+    return w.dtype.is_float and len(set(numbers := numbers_of(w))) == len(numbers)
+
+
+def _is_shared(name: str, graph: Graph, notes: TorchNotes) -> bool:
+    """Whether the module of a parameter reads the same parameter of another module, by another operator, or in a file
+    in which nothing was optimised."""
+    module, _, last = name.rpartition(".")
+    own = [(n.op, x) for n in graph.nodes if notes.module(n) == module for x in n.inputs if x in graph.weights]
+    for op, other in own:
+        others = {n.op for n in graph.nodes if notes.module(n) != module and other in n.inputs}
+        if other.rpartition(".")[2] == last and (op not in others or not graph.notes.keys() - {""}):
+            return True
+    return False
+
+
+def _folded(graph: Graph, notes: TorchNotes) -> list[str]:
+    if notes.kinds or not notes.is_torch:
+        return []
+    filters = {n.inputs[1] for n in graph.nodes if n.op in ("Conv", "ConvTranspose")}
+    return [name for name in graph.weights if name in filters and name.startswith("onnx::")]
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(f'"{n}"' for n in names[:_SHOWN]) + more

@@ -1,0 +1,162 @@
+"""Files as torch.onnx writes them by default: equal initializers joined, transposes folded, parameters left out.
+`python -m bench learning` compares with PyTorch itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto as T
+
+from kit.training_networks import model, node
+from pyruntime import TrainingSession
+
+RNG = np.random.default_rng(0)
+SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
+
+
+def f(*shape: int) -> np.ndarray:
+    return (RNG.normal(size=shape) * 0.3).astype(np.float32)
+
+
+def zeros(count: int = 4) -> np.ndarray:
+    return np.zeros(count, np.float32)
+
+
+def written(
+    nodes: list[Any], weights: dict[str, np.ndarray], listed: str = "", folded: dict[str, str] | None = None
+) -> bytes:
+    """A file of PyTorch: "ids" (N, 3) or "x" (N, 4) -> "y". listed: names of parameters, as torch.export's exporter
+    lists them; nodes named a.b are of this module; folded: what weights were computed from"""
+    is_text = any(n.op_type == "Gather" for n in nodes)
+    inputs = {"ids": (T.INT64, ["N", 3])} if is_text else {"x": (T.FLOAT, ["N", 4])}
+    made = onnx.load_from_string(model(nodes, inputs, {"y": (T.FLOAT, ["N", 3, 6] if is_text else ["N", 4])}, weights))
+    made.producer_name = "pytorch"
+    if listed:
+        lines = "".join(f"p_{n.replace('.', '_')}: PARAMETER target='{n}'\n" for n in listed.split())
+        made.graph.metadata_props.add(key=SIGNATURE, value=f"\n# inputs\n{lines}")
+        for n in made.graph.node:
+            n.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=f"['', '{n.name}', 'op']")
+    for name, source in (folded or {}).items():
+        info = made.graph.value_info.add()
+        info.CopyFrom(onnx.helper.make_tensor_value_info(name, T.FLOAT, weights[name].shape))
+        info.metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value=f"['{source}']")
+    return made.SerializeToString()
+
+
+W1, W2, TABLE = f(4, 4), f(4, 4), f(7, 4)
+TEXT = [node("Gather", "table ids", "e", name="words"), node("MatMul", "e p", "a", name="layer")]
+# name: the file, the same network as its module has it, names of what is trained
+FILES: dict[str, tuple[bytes, bytes, list[str]]] = {
+    "biases that an Identity stands for": (
+        written(
+            [node("Identity", "one.bias", "two.bias"), node("Gemm", "x w1 one.bias", "h", name="/one/Gemm"),
+             node("Tanh", "h", "t"), node("Gemm", "t w2 two.bias", "y", name="/two/Gemm")],
+            {"w1": W1, "w2": W2, "one.bias": zeros()},
+        ),
+        written(
+            [node("Gemm", "x w1 one.bias", "h"), node("Tanh", "h", "t"), node("Gemm", "t w2 two.bias", "y")],
+            {"w1": W1, "w2": W2, "one.bias": zeros(), "two.bias": zeros()},
+        ),
+        ["one.bias", "two.bias", "w1", "w2"],
+    ),
+    "matrices of copied layers": (
+        written(
+            [node("Identity", "onnx::MatMul_1", "onnx::MatMul_2"),
+             node("MatMul", "x onnx::MatMul_1", "h", name="/layers.0/MatMul"), node("Tanh", "h", "t"),
+             node("MatMul", "t onnx::MatMul_2", "y", name="/layers.1/MatMul")], {"onnx::MatMul_1": W1},
+        ),
+        written([node("MatMul", "x a", "h"), node("Tanh", "h", "t"), node("MatMul", "t b", "y")], {"a": W1, "b": W1}),
+        ["onnx::MatMul_1", "onnx::MatMul_2"],
+    ),
+    "the matrix of a layer that is called twice": (
+        written(
+            [node("Identity", "onnx::MatMul_1", "onnx::MatMul_2"),
+             node("MatMul", "x onnx::MatMul_1", "h", name="/layer/MatMul"), node("Tanh", "h", "t"),
+             node("MatMul", "t onnx::MatMul_2", "y", name="/layer_1/MatMul")], {"onnx::MatMul_1": W1},
+        ),
+        written([node("MatMul", "x a", "h"), node("Tanh", "h", "t"), node("MatMul", "t a", "y")], {"a": W1}),
+        ["onnx::MatMul_1"],
+    ),
+    "biases that torch.export's exporter joins": (
+        written(
+            [node("Gemm", "x one.weight one.bias", "h", name="one"), node("Tanh", "h", "t"),
+             node("Gemm", "t two.weight one.bias", "y", name="two")],
+            {"one.weight": W1, "two.weight": W2, "one.bias": zeros()}, "one.weight one.bias two.weight two.bias",
+        ),
+        written(
+            [node("Gemm", "x w1 one.bias", "h"), node("Tanh", "h", "t"), node("Gemm", "t w2 two.bias", "y")],
+            {"w1": W1, "w2": W2, "one.bias": zeros(), "two.bias": zeros()},
+        ),
+        ["one.bias", "one.weight", "two.bias", "two.weight"],
+    ),
+    "an output layer tied to the embedding": (
+        written(
+            [node("Gather", "words.weight ids", "e", name="/words/Gather"),
+             node("MatMul", "e onnx::MatMul_9", "a", name="/head/MatMul"),
+             node("Slice", "a from to axis", "y")],
+            {"words.weight": TABLE, "onnx::MatMul_9": np.ascontiguousarray(TABLE.T), "from": np.array([0]),
+             "to": np.array([6]), "axis": np.array([2])},
+        ),
+        written(
+            [node("Gather", "words.weight ids", "e"), node("Transpose", "words.weight", "r", perm=[1, 0]),
+             node("MatMul", "e r", "a"), node("Slice", "a from to axis", "y")],
+            {"words.weight": TABLE, "from": np.array([0]), "to": np.array([6]), "axis": np.array([2])},
+        ),
+        ["words.weight"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_files_are_trained_as_their_modules(case: str) -> None:
+    file, module, names = FILES[case]
+    rng = np.random.default_rng(1)
+    feeds = {"ids": rng.integers(0, 7, (5, 3))} if b"ids" in file else {"x": f(5, 4)}
+    target = f(5, 3, 6) if "ids" in feeds else f(5, 4)
+    with TrainingSession(file, loss={"mse": "y"}) as found, TrainingSession(module, loss={"mse": "y"}) as expected:
+        assert sorted(p.name for p in found.parameters()) == names
+        for _ in range(4):
+            assert found.step({**feeds, "target": target}) == expected.step({**feeds, "target": target})
+        exported, y = found.export(), found.evaluate(feeds, ["y"])["y"]
+        onnx.checker.check_model(exported)
+        np.testing.assert_allclose(onnxruntime.InferenceSession(exported).run(["y"], feeds)[0], y, rtol=1e-5, atol=1e-6)
+        again = {w.name for w in onnx.load_from_string(exported).graph.initializer}
+        assert again >= {*names} and "onnx::MatMul_9" not in again
+
+
+def test_what_is_frozen_is_written_as_it_was() -> None:
+    file = FILES["biases that an Identity stands for"][0]
+    with TrainingSession(file, loss={"mse": "y"}, frozen="two.bias") as session:
+        session.step({"x": f(5, 4), "target": f(5, 4)})
+        exported = onnx.load_from_string(session.export()).graph.initializer
+    values = {w.name: onnx.numpy_helper.to_array(w) for w in exported}
+    assert values["one.bias"].any() and not values["two.bias"].any()
+
+
+LINEAR = [node("Gemm", "x a.weight", "y", name="a", transB=1)]
+CONV = [node("Unsqueeze", "x at", "u"), node("Conv", "u onnx::Conv_3", "c"), node("Squeeze", "c at", "y")]
+# what the warning says, or "" for a file that trains as its module
+ADVICE: list[tuple[str, bytes]] = [
+    ('"a.bias".*optimize=False', written(LINEAR, {"a.weight": W1}, "a.weight a.bias")),
+    ("", written(LINEAR, {"a.weight": W1}, "a.weight")),
+    (
+        "", written([node("MatMul", "x val_0", "y", name="a")], {"val_0": W1}, "a.weight", {"val_0": "a.weight"}),
+    ),
+    (
+        '"onnx::Conv_3".*TrainingMode.TRAINING',
+        written(CONV, {"onnx::Conv_3": f(4, 4, 1), "at": np.array([2])}),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "file"), ADVICE)
+def test_files_that_do_not_train_as_their_modules_are_told(text: str, file: bytes) -> None:
+    if text:
+        with pytest.warns(RuntimeWarning, match=text):
+            TrainingSession(file, loss={"mse": "y"}).release()
+    else:
+        TrainingSession(file, loss={"mse": "y"}).release()
