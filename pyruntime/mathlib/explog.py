@@ -11,13 +11,17 @@ from pyruntime.mathlib.format import Format, poly
 def exp(f: Format, x: Expr, shift: int = 0, ends_in_zero: bool = False) -> Expr:
     """e^x · 2^shift. ends_in_zero: 0 instead of subnormal numbers (docs/use/wrong.md#subnormal-numbers).
 
-    x = n·ln 2 + r with |r| <= ln 2 / 2; ln 2 is split in two parts, so that n times the first part is exact. The power
-    of two is applied as two factors, so that the last multiplication yields overflow and gradual underflow."""
-    low, high, to_base2, normal = f.table["EXP_RANGE"]
+    x = n·ln 2 + r with |r| <= ln 2 / 2; ln 2 is split in two parts, so that n times the first part is exact. If the
+    result is normal, n is added to the exponent of e^r. Else the power of two is applied as two factors, so that the
+    last multiplication yields overflow and gradual underflow."""
+    low, high, to_base2, normal, last = f.table["EXP_RANGE"]
     ln2, ln2_rest = f.table["LN2"]
-    x = minimum(select(x < normal, f.const(low), x) if ends_in_zero else maximum(x, low), high)
+    x = x if ends_in_zero else minimum(maximum(x, low), high)
     n = round_even(x * to_base2)
     r = x - n * ln2 - n * ln2_rest
+    if ends_in_zero:
+        scaled = f.float(f.bits(r * poly(r, f.table["EXP"]) + 1.0) + (f.bits(n + f.whole) << f.fraction))
+        return select(x < normal, f.const(0.0), select(x <= last, scaled, x + math.inf))  # NaN stays
     power = f.bits(n + (f.whole + 2 * f.bias + shift))  # its low bits are n + shift + the biases of both factors
     half = power >> 1
     first, second = f.float(half << f.fraction), f.float((power - half) << f.fraction)

@@ -9,8 +9,8 @@ TABLE: dict[str, tuple[float, ...]] = {
     "LN2": (0.693145751953125, 1.428606765330187e-06),  # 15 bits, and the rest
     "PI": (3.140625, 0.00096893310546875, -1.2814998626708984e-06, 1.979060471057892e-09, 5.126688136514179e-12),
     "INVERSE_PI": (0.31830987334251404,),
-    # x is clamped to this range, beyond which the result is 0 or infinity; 1 / ln 2; from here on e^x is normal
-    "EXP_RANGE": (-176.1, 89.5, 1.4426950216293335, -87.33),
+    # x is clamped to this range, beyond which the result is 0 or infinity; 1 / ln 2; in this range e^x is normal
+    "EXP_RANGE": (-176.1, 89.5, 1.4426950216293335, -87.33, 88.72283172607422),
     "EXP": (0.9999995231628418, 0.49999138712882996, 0.16668091714382172, 0.0418991781771183, 0.008266177028417587),
     "ROOT_HALF_BITS": (0x3F3504F3,),
     "LOG": (0.6666666865348816, 0.4000012278556824, 0.28550755977630615, 0.233321413397789),

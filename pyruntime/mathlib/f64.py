@@ -14,10 +14,10 @@ TABLE: dict[str, tuple[float, ...]] = {
         -1.7444111154568233e-37,
     ),
     "INVERSE_PI": (1 / math.pi,),
-    # x is clamped to this range, beyond which the result is 0 or infinity; 1 / ln 2; from here on e^x is normal. At the
-    # lower end both factors of the power are 0. A product that underflows takes 150 cycles on Intel: a softmax with a
-    # mask took 8 times as long
-    "EXP_RANGE": (-1418.2, 711.0, 1 / math.log(2), -708.39),
+    # x is clamped to this range, beyond which the result is 0 or infinity; 1 / ln 2; in this range e^x is normal. At
+    # the lower end both factors of the power are 0. A product that underflows takes 150 cycles on Intel: a softmax with
+    # a mask took 8 times as long
+    "EXP_RANGE": (-1418.2, 711.0, 1 / math.log(2), -708.39, 709.782712893384),
     "ROOT_HALF_BITS": (0x3FE6A09E667F3BCD,),
     "FOLD": (1e6,),  # from here on multiples of 2π are subtracted first
     "ATAN_FROM": (0.41421356237309503, 2.414213562373095),  # tan(π/8), tan(3π/8)

@@ -37,16 +37,17 @@ from pyruntime.ir.kernel import (
 from pyruntime.ir.statements import expressions_of, rebuild, statements
 from pyruntime.passes.lowering.wide_sums import is_product
 
-NORMAL = {F32: 2.0**-126, F64: 2.0**-1022}  # the smallest normal numbers; half floats are computed in float32
+NORMAL = {F32: (U32, 23), F64: (U64, 52)}  # words, and bits of the fraction; half floats are computed in float32
 # Codes and scales of quantised weights stay as they are.
 PRODUCTS = frozenset(("conv", "conv_transpose", "conv_filters", "matmul"))
 
 
 def flushed(e: Expr) -> Expr:
-    """e, or a zero of its sign if it is subnormal."""
-    words = U64 if e.dtype is F64 else U32
-    sign = bitcast(e, words) & const(1 << (words.bits - 1), words)
-    return select(abs(e) < NORMAL[e.dtype], bitcast(sign, e.dtype), e)
+    """e, or a zero of its sign if it is subnormal: its exponent is 0."""
+    words, fraction = NORMAL[e.dtype]
+    bits, sign = bitcast(e, words), 1 << (words.bits - 1)
+    exponent = bits & const(sign - (1 << fraction), words)
+    return select(exponent == const(0, words), bitcast(bits & const(sign, words), e.dtype), e)
 
 
 def unflushed(e: Expr) -> Expr:
