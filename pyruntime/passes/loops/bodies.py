@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,10 +20,10 @@ Dense = Map | Reduce  # with an expression for each element
 Member = Dense | Loops
 
 MOST_MEMBERS = 96  # a function of more kernels would compile slowly
-# A product of at least ROWS rows with a matrix of ROWS_WEIGHTS elements, or of fewer rows with WEIGHTS elements, is
-# faster as a call of its routine than as loops, because the routine has packed panels and threads.
-ROWS, ROWS_WEIGHTS, WEIGHTS = 4, 1 << 15, 1 << 17
-ROUTINE_WORK = 1 << 16  # multiplications of any other routine from which on a call is faster
+# Nanoseconds (docs/design/compiler.md#whole-loops). A step costs the executor STEP, and KERNEL for each kernel besides
+# its work. Routines have packed panels, so each term of a sum takes less than in loops, by TERM, or by VECTOR_TERM if a
+# vector is multiplied by a matrix from outside the loop. A sum in loops takes as long as SUM terms more.
+STEP, KERNEL, TERM, VECTOR_TERM, SUM = 6500, 450, 0.075, 0.027, 32
 CHEAP = 4  # operations of a value that each of its readers computes again
 CHEAP_OPS = frozenset("at const dim index add sub mul cast max min neg select".split())
 
@@ -88,13 +88,16 @@ def _members(
     aliases = {k.out.uid for k in flat if isinstance(k, Alias)}
     needed = {t.uid for t in outputs}
     members: list[Member] = []
+    lost = Counter[str]()
+    count = 0
     for kernel in reversed(flat):
         if not kernel.outputs:
             raise StepByStep(f"its body has a {type(kernel).__name__} kernel")
         if needed.isdisjoint([t.uid for t in kernel.outputs]):
             continue
+        count += not isinstance(kernel, (Alias, Leaf))
         if isinstance(kernel, Call):
-            _require_small(kernel)
+            lost[kernel.routine] += _lost(kernel, flat)
             for n, view in kernel.strided.items():
                 aliases |= _between(view.tensor, kernel.operand(n))
             kernel = kernel.definition()
@@ -113,6 +116,8 @@ def _members(
         elif not isinstance(kernel, (Alias, Leaf)):
             raise StepByStep(f"its body has a {type(kernel).__name__} kernel")
         needed.update(t.uid for t in kernel.inputs)
+    if lost.total() > STEP + KERNEL * count:
+        raise StepByStep(f'its body calls the routine "{lost.most_common(1)[0][0]}" for large products')
     return members[::-1], aliases
 
 
@@ -177,21 +182,23 @@ def _is_inside(coordinate: Expr, k: Map, extent: sh.AnyDim) -> bool:
 # ── routines ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _require_small(call: Call) -> None:
-    """Errors: StepByStep for a routine that is faster as a call: its schedule has packed operands and uses threads."""
+def _lost(call: Call, body: Sequence[Kernel]) -> int:
+    """By how many nanoseconds loops take longer than the call. body: the kernels of the loop. Errors: StepByStep for a
+    routine that is no sum, or has packed operands"""
     meaning = call.meaning
     if call.packed or not isinstance(meaning, Reduce):
         raise StepByStep(f'its body calls the routine "{call.routine}"')
-    terms = sh.estimate(sh.size(meaning.extents))
-    elements = sh.estimate(sh.size(meaning.out.shape))
-    large = elements * terms >= ROUTINE_WORK
-    if call.routine == "matmul":
-        *batch, rows, columns = [sh.estimate(d) for d in meaning.out.shape]
-        weights = terms * columns * math.prod(batch)
-        is_shared = any(sh.estimate(sh.size(t.shape)) == weights for t in meaning.inputs)
-        large = is_shared and weights >= (ROWS_WEIGHTS if rows >= ROWS else WEIGHTS)
-    if large:
-        raise StepByStep(f'its body calls the routine "{call.routine}" for a large product')
+    sums, terms = _size(meaning.out.shape), _size(meaning.extents)
+    once = [t for t in (meaning.out, *meaning.inputs) if sums * terms < 2 * _size(t.shape)]
+    if any(isinstance(t.kernel, Leaf) and t.kernel.kind == "block" or t.kernel in body for t in once):
+        return 0  # each element of what the loop computes is used once: memory is the limit
+    return int(sums * (terms + SUM) * (VECTOR_TERM if once else TERM))
+
+
+def _size(shape: Sequence[sh.AnyDim]) -> int:
+    """The number of elements. An extent that is not known is likely a batch, so it counts as 2."""
+    size = sh.size(shape)
+    return sh.evaluate(size, dict.fromkeys(sh.symbols(size), 2))
 
 
 def _between(t: Tensor, base: Tensor) -> set[int]:
