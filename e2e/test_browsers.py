@@ -80,5 +80,13 @@ def test_the_readme_names_the_places() -> None:
     rows = re.findall(r"^\| ([^|]+?) \| ([\d.]+) \|", table, re.MULTILINE)
     named = {name.partition(",")[0] for name in PLACES}
     pinned = dict(line.split("@") for line in (ROOT / "e2e/runtimes.txt").read_text().split())
-    assert {name for name, _ in rows} == {"Chromium", "Node.js", "Deno", "Bun", "Pyodide (JupyterLite)", *named}
+    assert {name for name, _ in rows} == {
+        "Chromium",
+        "Node.js",
+        "Deno",
+        "Bun",
+        "workerd",
+        "Pyodide (JupyterLite)",
+        *named,
+    }
     assert {name.lower(): version for name, version in rows if name.lower() in pinned} == pinned

@@ -86,6 +86,7 @@ WEB_MAY_IMPORT = {
     "index.js": "common page run",
     "node.js": "node index.js",
     "pyodide.js": "common run worker",
+    "module.js": "common run session page worker",
     "provider_check.js": "",
 }
 

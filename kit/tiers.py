@@ -19,6 +19,7 @@ LATER: dict[str, tuple[str, ...]] = {
         "test_the_readme_names_the_places",
     ),
     "e2e/test_node.py": ("test_program[node-", "test_the_program_of_the_documentation", "test_required"),
+    "e2e/test_edge.py": ("test_from_files[node]", "test_what_a_module_cannot_hold", "test_lengths_of_sections"),
     # the stock Pyodide starts once for each way to run it
     "e2e/test_feature_table.py": (
         "test_features_that_meet",

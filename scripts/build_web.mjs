@@ -167,6 +167,7 @@ async function bundles() {
     build({ ...node, ...script, banner: { js: MODULE_URL }, format: 'cjs', outfile: join(DIST, 'ort.node.cjs') }),
     build({ ...node, format: 'esm', entryPoints: [join(ROOT, 'web/node/worker.js')], outfile: join(DIST, 'worker.node.mjs') }),
     build({ ...index, ...EXTRAS, entryPoints: { extras: join(ROOT, 'web/extras/index.js') }, outdir: DIST }),
+    build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/module.js')], outfile: join(DIST, 'module.mjs') }),
     build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/install.js')], outfile: join(DIST, 'offline.mjs') }),
     build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/service_worker.js')], outfile: join(DIST, 'offline.sw.mjs') }),
     build({ ...index, format: 'iife', entryPoints: [join(ROOT, 'web/offline/classic_service_worker.js')], outfile: join(DIST, 'offline.sw.js') }),
@@ -387,7 +388,7 @@ async function providerCheck() {
 
 /** Writes the types twice, for import and for require(), because TypeScript reads a file as only one of both. */
 async function types() {
-  for (const name of ['index', 'pictures', 'providers', 'training', 'quantize', 'ort', 'extras', 'offline', 'offline.sw', 'engine.sw']) {
+  for (const name of ['index', 'pictures', 'providers', 'training', 'quantize', 'ort', 'extras', 'module', 'offline', 'offline.sw', 'engine.sw']) {
     const text = await readFile(join(ROOT, `web/${name}.d.ts`), 'utf8');
     await writeFile(join(DIST, `${name}.d.ts`), text);
     await writeFile(join(DIST, `${name}.d.cts`), text.replace(/'\.\/(index|pictures|providers|training|quantize)\.js'/g, "'./$1.cjs'"));

@@ -11,6 +11,7 @@ from pyruntime.cli import common
 from pyruntime.cli.progress import doing
 from pyruntime.errors import InvalidInput
 from pyruntime.native.sessions.program_file import is_program, needs_of_file
+from pyruntime.native.tools.wasm_module import as_module
 from pyruntime.placement.provider_list import AUTO
 from pyruntime.providers import BASE, ENGINES
 
@@ -21,6 +22,7 @@ EXAMPLES = {
     "model.onnx model.pyrt --weights --provider webgpu": "code for the GPU, and for places without one",
     "model.onnx model.pyrt --weights --provider webgpu --assume f16": "shaders that need half floats",
     "model.onnx model.pyrt --weights --adapter style.safetensors": "with places for LoRA adapters of the same modules",
+    "model.onnx model.wasm --module": "a module for edge workers, which import it",
     "model.onnx small.pyrt --bits 4": "weights of 4 bits",
     "model.onnx small.onnx --onnx --bits 4 --inputs x.npz --max-error 0.05": "an ONNX model within an error",
 }
@@ -40,12 +42,16 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--assume", action="append", default=[], metavar="WHAT", help=text)
     text = "without code for places whose GPU lacks what the shaders need"
     parser.add_argument("--gpu-only", action="store_true", help=text)
+    text = "write a .wasm file, for edge workers and bundlers: places that import a module, and compile no bytes"
+    parser.add_argument("--module", action="store_true", help=text)
     text = "leave places for LoRA adapters of the same modules as this one; may be repeated"
     parser.add_argument("--adapter", type=Path, action="append", default=[], metavar="FILE", help=text)
     _add_bits(parser)
     args = parser.parse_args(argv)
     if is_program(args.model):
         raise InvalidInput(f"{args.model} is already a Program", hint="export the ONNX model")
+    if args.module:
+        return _export_module(args)
     if args.bits is None:
         if args.onnx or args.keep or args.max_error is not None:
             raise InvalidInput("--onnx, --keep and --max-error need --bits", hint="for example --bits 8")
@@ -77,6 +83,18 @@ def _export(args: argparse.Namespace, with_weights: bool) -> int:
         print(f"its shaders need of a GPU: {', '.join(found)}")
     elif "webgpu" in named:
         print("it has no shaders: no kernel of this model pays on a GPU (--gpu-only writes them all the same)")
+    return 0
+
+
+def _export_module(args: argparse.Namespace) -> int:
+    if args.bits or args.provider not in (BASE, AUTO):
+        raise InvalidInput("--module writes code for WebAssembly", hint="first --bits N --onnx, then --module")
+    args.threads = 1
+    adapters = {str(path): path for path in args.adapter}
+    data = as_module(common.session(args, adapters).export(True, args.relaxed, [BASE]))
+    args.out.write_bytes(data)
+    print(f"{args.out}: {common.size(len(data))}")
+    print(f"import module from './{args.out.name}'; import {{ InferenceSession }} from 'pyruntime/module';")
     return 0
 
 

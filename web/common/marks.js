@@ -2,4 +2,4 @@
 // `python -m bench start` reads them.
 
 /** @param {string} step that has ended */
-export const mark = (step) => void performance.mark(`pyruntime ${step}`);
+export const mark = (step) => void performance.mark?.(`pyruntime ${step}`);

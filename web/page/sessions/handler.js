@@ -12,7 +12,7 @@ import { PRESETS } from '../options/engine_options.js';
 import { record } from '../options/option_kinds.js';
 import { joinRows } from '../tensors/appended_rows.js';
 import { CachedOutput } from '../tensors/cached_outputs.js';
-import { checkFeeds, RAW } from '../tensors/check_feeds.js';
+import { checkFeeds, metadata, RAW } from '../tensors/check_feeds.js';
 import { hasBuffers, withoutBuffers } from '../tensors/gpu_tensors.js';
 import { checkFetches, mapsAmong, rowsOfMaps, toMaps } from '../tensors/maps.js';
 import { snapshot, unpackValue } from '../tensors/wire_tensors.js';
@@ -268,11 +268,4 @@ export class Handler {
     await counted;
     this.watch.tell('state', { state: 'released' });
   }
-}
-
-/** @param {ValueInfo} info @returns {ValueMetadata} */
-function metadata({ name, dtype, shape, sequence }) {
-  if (dtype === null || sequence) return { name, isTensor: false };
-  const type = /** @type {Tensor['type']} */ (RAW[dtype] ?? dtype);
-  return { name, isTensor: true, type, shape: (shape ?? []).map((dim) => dim ?? '') };
 }

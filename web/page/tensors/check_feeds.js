@@ -131,3 +131,10 @@ function isTensor(value) {
 
 /** @param {ValueInfo[]} infos */
 const list = (infos) => shownNames(infos.map(({ name }) => name)).map((name) => `"${name}"`).join(', ');
+
+/** @param {ValueInfo} info @returns {import('onnxruntime-common').InferenceSession.ValueMetadata} */
+export function metadata({ name, dtype, shape, sequence }) {
+  if (dtype === null || sequence) return { name, isTensor: false };
+  const type = /** @type {Tensor['type']} */ (RAW[dtype] ?? dtype);
+  return { name, isTensor: true, type, shape: (shape ?? []).map((dim) => dim ?? '') };
+}
