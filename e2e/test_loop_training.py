@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from e2e.conftest import Tab
-from kit.loop_networks import RATE, ROWS, STEPS, batches, curves, network
+from kit.loop_networks import RATE, ROWS, STEPS, batches, curves, network, weights
 
 CURVES = curves()
 
@@ -38,7 +38,7 @@ def test_curves_are_those_of_jax(name: str, provider: str, tab: Callable[..., Ta
     curve = CURVES[name]
     given = {
         "model": base64.b64encode(network(name)).decode(), "providers": [provider], "dims": [STEPS, ROWS],
-        "options": {"loss": {"crossEntropy": "logits"}, "optimizer": {"adam": {"rate": RATE}}},
+        "options": {"loss": {"crossEntropy": "logits"}, "optimizer": {"adam": {"rate": RATE}}, "trainable": [*weights(name)]},
         "batches": [{k: x.ravel().tolist() for k, x in feeds.items()} for feeds in batches(len(curve))],
     }  # fmt: skip
     found: Any = page.run(TRAIN, given)
