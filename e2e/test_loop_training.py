@@ -13,6 +13,7 @@ from e2e.conftest import Tab
 from kit.loop_networks import RATE, ROWS, STEPS, batches, curves, network, weights
 
 CURVES = curves()
+OPTIONS = {"loss": {"crossEntropy": "logits"}, "optimizer": {"adam": {"rate": RATE}}}
 
 TRAIN = """
   const model = Uint8Array.from(atob(arg.model), (c) => c.charCodeAt(0));
@@ -38,7 +39,7 @@ def test_curves_are_those_of_jax(name: str, provider: str, tab: Callable[..., Ta
     curve = CURVES[name]
     given = {
         "model": base64.b64encode(network(name)).decode(), "providers": [provider], "dims": [STEPS, ROWS],
-        "options": {"loss": {"crossEntropy": "logits"}, "optimizer": {"adam": {"rate": RATE}}, "trainable": [*weights(name)]},
+        "options": {**OPTIONS, "trainable": [*weights(name)]},
         "batches": [{k: x.ravel().tolist() for k, x in feeds.items()} for feeds in batches(len(curve))],
     }  # fmt: skip
     found: Any = page.run(TRAIN, given)
