@@ -13,7 +13,7 @@ from typing import Any
 
 from playwright.sync_api import BrowserContext, Page
 
-from bench import machine
+from bench import machine, several_chats
 from bench.chat_reference import MODEL, MOST, OUT, QUESTIONS
 from bench.chromium import ROOT
 from bench.start_phases import Phases
@@ -52,7 +52,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=1, help="new profiles (default 1)")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--no-answers", action="store_true", help="phases alone")
+    parser.add_argument("--several", action="store_true", help="natively: 1 to 8 chats at the same time")
     args = parser.parse_args(argv)
+    if args.several:
+        return several_chats.main(args.rounds)
     if not MODEL.exists():
         parser.error(f"{MODEL} is not there: python -m scripts.site_models --download fetches it")
     mounts = {"/": ROOT / "e2e/pages", "/dist/": ROOT / "dist", "/models/": MODEL.parent}

@@ -12,6 +12,7 @@ from kit import families, gguf_models, zoo
 from kit.counting_decoders import cases
 from kit.decoder_forms import FORMS, STATES, decoder
 from kit.greedy_decoding import tokens_of_form
+from kit.several_chats import TABLE, Letters
 from pyruntime import TextGenerator
 
 TEXT = Path(__file__).parents[1] / "demo/text"
@@ -89,21 +90,11 @@ SCRIPT = """
     await told(() => onGpu.generate([1], { maxTokens: -1 })),
     await told(() => onGpu.generate([1], { topK: 2.5 })),
     await told(() => onGpu.generate(undefined)),
-    await told(() => onGpu.generate([[1], [2, 3]])),
     await told(stopped),
     await told(async () => new TextGenerator(draft, { draft: session })),
     await told(async () => new TextGenerator(await ort.InferenceSession.create(bytes(arg.decoder)))),
     await told(async () => new TextGenerator(draft, { inputs: { states: null } })),
   ];
-  const start = () => onGpu.generate(arg.prompt, { maxTokens: 2 });
-  const two = await Promise.allSettled([start(), start()]);
-  errors.push(two[0].reason ?? String(two[1].reason));
-  const letters = { encode: () => ({ ids: arg.prompt }), decode: (tokens) => 'x'.repeat(tokens.length) };
-  const spelling = new TextGenerator(gpu, { tokenizer: letters });
-  const older = spelling.stream('a', { maxTokens: 8 });
-  await older.next();
-  await spelling.generate('a', { maxTokens: 1 });
-  errors.push(await told(() => older.next()));
   const again = await onGpu.generate(arg.prompt, { maxTokens: 8 });
   for (const one of [session, draft, gpu]) await one.release();
   Worker.prototype.postMessage = post;
@@ -148,12 +139,102 @@ def test_tokens_are_those_of_python(tab: Callable[..., Tab]) -> None:
         assert result["tokens"] == [tokens_of_form(form, tuple(prompt), 6) for prompt in prompts], form
     parts = [
         "InvalidInput: a text needs a tokenizer", 'generate has no option "heat"', "temperature is -1",
-        "maxTokens is -1", "topK is 2.5", "the prompt is undefined", "the model takes batches of 1, not of 2",
+        "maxTokens is -1", "topK is 2.5", "the prompt is undefined",
         "AbortError", "TextGenerator.options({ draftTokens: 4 })", "its session samples no positions",
-        "the model has no input states", "is running its model for another text", "has begun another text since",
+        "the model has no input states",
     ]  # fmt: skip
     for part, text in zip(parts, found["errors"], strict=True):
         assert part in text
+
+
+SEVERAL = """
+  const { TextGenerator } = await import('/dist/extras.mjs');
+  const model = Uint8Array.from(atob(arg.model), (c) => c.charCodeAt(0));
+  ort.env.wasm.proxy = true;
+  const letters = {
+    encode: (text) => ({ ids: [...text].map((letter) => letter.charCodeAt(0) - 0x4e00) }),
+    decode: (tokens) => String.fromCharCode(...tokens.map((token) => 0x4e00 + token)),
+  };
+  const results = {};
+  for (const [provider, cases] of Object.entries(arg.cases)) {
+    const location = provider === 'webgpu' && { preferredOutputLocation: 'gpu-buffer' };
+    const options = { ...TextGenerator.options(), executionProviders: [provider], ...location };
+    const session = await ort.InferenceSession.create(model, options);
+    const writer = new TextGenerator(session, { tokenizer: letters, stopTokens: [] });
+    const run = writer.model.runShared.bind(writer.model);
+    let rows = [];
+    writer.model.runShared = async (...args) => {
+      const found = await run(...args);
+      rows.push(found.length);
+      return found;
+    };
+    for (const [name, plan] of Object.entries(cases)) {
+      rows = [];
+      const texts = plan.map(() => '');
+      const streams = new Map();
+      for (let turn = 0; turn < 20; turn++) {
+        for (const [n, { prompt, settings, begin }] of plan.entries()) {
+          if (turn === begin) streams.set(n, writer.stream(prompt, { maxTokens: 10, ...settings }));
+        }
+        await Promise.all([...streams].map(async ([n, stream]) => {
+          const { done, value } = await stream.next();
+          texts[n] += done ? '' : value;
+          if (done || texts[n].length === plan[n].stop) streams.delete(n), await stream.return();
+        }));
+      }
+      results[`${name} ${provider}`] = { texts, rows };
+    }
+    const plan = cases['short and long'];
+    const controller = new AbortController();
+    const stopped = { maxTokens: 60, signal: controller.signal };
+    rows = [];
+    const all = Promise.allSettled([
+      writer.generate(plan[0].prompt, { maxTokens: 10 }), writer.generate(plan[1].prompt, stopped),
+      writer.generate([1e6], { maxTokens: 2 }), writer.generate([plan[1].prompt, plan[0].prompt], { maxTokens: 10 }),
+    ]);
+    while (!rows.length) await new Promise((resolve) => setTimeout(resolve, 1));
+    controller.abort();
+    const told = await all;
+    results[provider] = told.map(({ value, reason }) => (value ? [value].flat().map(({ text }) => text) : `${reason}`));
+    results[`${provider} alone`] = (await writer.generate(plan[0].prompt, { maxTokens: 10 })).text;
+    await session.release();
+  }
+  return results;
+"""
+
+
+def test_several_chats(tab: Callable[..., Tab]) -> None:
+    """Each text equals its own alone in Python: texts that join, stop, fail, are sampled in several ways."""
+    page, path = tab(), zoo.materialize("llama_mini")
+    page.open("/esm.html")
+
+    def named(plan: list[Any]) -> list[Any]:
+        return [
+            {
+                "prompt": prompt, "begin": begin, "stop": stop,
+                "settings": {NAMES.get(name, name): value for name, value in settings.items()},
+            }
+            for prompt, settings, begin, stop in plan
+        ]  # fmt: skip
+
+    cases = {"wasm": [*TABLE], "webgpu": ["short and long", "the longest stops, another joins", "seeds"]}
+    plans = {where: {name: named(TABLE[name]) for name in names} for where, names in cases.items()}
+    found: Any = page.run(SEVERAL, {"model": base64.b64encode(path.read_bytes()).decode(), "cases": plans})
+    writer = TextGenerator(path, Letters(), stop_tokens=[])
+
+    def alone(name: str) -> list[str]:
+        texts = [(writer.generate(prompt, max_tokens=10, **how).text, stop) for prompt, how, _, stop in TABLE[name]]
+        return [text[: stop or None] for text, stop in texts]
+
+    short, long = alone("short and long")
+    for where, names in cases.items():
+        for name in names:
+            result = found[f"{name} {where}"]
+            assert result["texts"] == alone(name), (name, where)
+            assert max(result["rows"], default=1) >= min(len(TABLE[name]), 2), (name, where)
+        assert found[where][0] == [short] and found[where][3] == [long, short] and found[f"{where} alone"] == short
+        assert "AbortError" in found[where][1] and "does the tokenizer belong to this model" in found[where][2]
+    writer.release()
 
 
 CACHES = """

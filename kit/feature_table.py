@@ -88,7 +88,7 @@ RULES: list[tuple[Sequence[str], Sequence[str], Verdict]] = [
     (["training"], _CACHES, _none("a step reads whole texts at once")),
     (["Batcher"], ["training"], _refused("InvalidInput", f"{_TYPE}; `accumulate` makes one step of several batches")),
     (["TextGenerator"], ["training"], _refused("InvalidInput", f"{_TYPE}; generate with the exported model")),
-    (["Batcher"], ["TextGenerator"], _none("`generate` takes several prompts")),
+    (["Batcher"], ["TextGenerator"], _none("texts of one generator share runs")),
     (["Python"], AXES["page"], _none("isolation is a property of pages")),
     (["Pyodide"], ["webgpu", "both", "auto"], _none("Python in Pyodide cannot wait for the GPU; WebAssembly runs all")),
     (["Pyodide"], ["outputs on the GPU", *_FAULTS], _none("Python in Pyodide cannot wait for the GPU")),

@@ -25,9 +25,9 @@ def test_texts(name: str) -> None:
     prompts = [PROMPT, [*PROMPT, *first, 3], [*PROMPT, 8], [1]]
     found = [writer.generate(prompt, max_tokens=6).tokens for prompt in prompts]
     assert [first, *found] == [case.expected(prompt, 6) for prompt in [PROMPT, *prompts]]
-    if writer._model.layout.rows != 1:
-        together = writer.generate([PROMPT, PROMPT[::-1]], max_tokens=6)
-        assert [out.tokens for out in together] == [case.expected(prompt, 6) for prompt in (PROMPT, PROMPT[::-1])]
+    prompts = [PROMPT, PROMPT[::-1], [1]]
+    together = writer.generate(prompts, max_tokens=6)
+    assert [out.tokens for out in together] == [case.expected(prompt, 6) for prompt in prompts]
 
 
 def test_a_state_that_the_caller_gives() -> None:
@@ -60,13 +60,6 @@ def test_what_is_refused(name: str) -> None:
         more = {**more, "draft": more["draft"].model.SerializeToString()}
     with pytest.raises(InvalidInput, match=text):
         TextGenerator(case.model.SerializeToString(), **more)
-
-
-def test_prompts_of_different_lengths_with_a_state() -> None:
-    writer = TextGenerator(of_convolution().model.SerializeToString())
-    with pytest.raises(InvalidInput, match="padding would change the model's states"):
-        writer.generate([PROMPT, [1]], max_tokens=1)
-    assert writer.generate(PROMPT, max_tokens=3).tokens == of_convolution().expected(PROMPT, 3)
 
 
 DRAFTS = {

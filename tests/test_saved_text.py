@@ -163,12 +163,6 @@ def test_what_is_refused() -> None:
     with pytest.raises(InvalidInput, match="computes other keys and values"):
         TextGenerator(other_weights(0.2)).restore(data)
     TextGenerator(other_weights(0.001)).restore(data)  # as another processor rounds
-    busy = TextGenerator(DECODER)
-    busy.generate([1], max_tokens=1)
-    busy._is_running = True
-    for call in (busy.save, lambda: busy.restore(data), lambda: list(busy.resume(1))):
-        with pytest.raises(InvalidInput, match="is running its model"):
-            call()
 
 
 def test_numbers_of_halves() -> None:

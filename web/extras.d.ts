@@ -145,7 +145,7 @@ export class TextGenerator {
   static create(session: InferenceSession | Promise<InferenceSession>, options: TextFiles & Omit<TextGeneratorOptions, keyof TextFiles>): Promise<TextGenerator>;
   /** What follows the prompt. */
   generate(prompt: Prompt, settings?: TextSettings): Promise<Generated>;
-  /** What follows each prompt, computed together, without the draft. Different lengths need the inputs attention_mask and position_ids. */
+  /** What follows each prompt. The seed of each is one more than that of the one before. Texts of calls at the same time share runs of the model. */
   generate(prompts: readonly Prompt[], settings?: TextSettings): Promise<Generated[]>;
   /** The same, piece by piece; the iterator returns what was written. */
   stream(prompt: Prompt, settings?: TextSettings): AsyncGenerator<string, Generated>;

@@ -36,6 +36,26 @@ Arrays = Mapping[str, Any]
 
 
 @dataclass(slots=True)
+class Caches:
+    """What a decoder has read. given: inputs besides those of a text; the other fields: as those of `Decoder`"""
+
+    cached: list[int]
+    pasts: dict[str, OrtValue]
+    shrinks: bool
+    saved: tuple[int, dict[str, OrtValue]]
+    given: dict[str, OrtValue]
+
+
+@dataclass(slots=True)
+class Row:
+    """Caches of one text: a row of those of several, of which the last `count` positions are its own"""
+
+    pasts: dict[str, OrtValue]
+    row: int
+    count: int
+
+
+@dataclass(slots=True)
 class Decoder:
     """session: with the option sample_positions; given: inputs besides those of a text, such as an encoder's states,
     whose arrays may come later (None); adapters: of its runs, with weights
@@ -92,6 +112,13 @@ class Decoder:
         """Forget all tokens."""
         self.cached, self.pasts, self.shrinks, self._saved = [], {}, not self.layout.has_states, (0, {})
 
+    def taken(self) -> Caches:
+        return Caches(self.cached, self.pasts, self.shrinks, self._saved, self._given)
+
+    def put(self, caches: Caches) -> None:
+        self.cached, self.pasts, self._given = caches.cached, caches.pasts, caches.given
+        self.shrinks, self._saved = caches.shrinks, caches.saved
+
     def kept(self, tokens: Sequence[int], fresh: int) -> int:
         """How many cached tokens a run for these tokens keeps; at least the last `fresh` are fed."""
         return kept(self.cached, tokens, fresh, self.shrinks, self._saved[0])
@@ -110,7 +137,7 @@ class Decoder:
     def _sample(self, request: Request, how: Sampling) -> list[int]:
         keep = self.kept(request.tokens, request.count)
         if keep == 0 or not self.pasts:
-            self.start(1)
+            self.start(max(1, self.layout.rows))
         elif keep < len(self.cached):
             self._keep(keep)
         if not self.shrinks and len(self.cached) <= request.certain < len(request.tokens):
@@ -140,6 +167,41 @@ class Decoder:
             if not (cache.of_encoder and self.pasts[cache.past].shape()[cache.axis]):
                 self.pasts[cache.past] = present
         return [int(one) for one in token.numpy().flat]
+
+    def run_shared(self, made: Sequence[Made], pasts: dict[str, OrtValue]) -> list[int]:
+        """`run` of several texts with caches of their own, which become those that the model returns."""
+        before = self.taken()
+        try:
+            self.pasts = pasts
+            return self.run(made)
+        finally:
+            self.put(before)
+
+    def stacked(self, rows: Sequence[Row]) -> dict[str, OrtValue]:
+        """Copies of the caches of several texts, a row for each. Shorter ones begin with zeros."""
+        found: dict[str, OrtValue] = {}
+        for cache in self.layout.caches:
+            parts = []
+            for one in rows:
+                part = np.moveaxis(one.pasts[cache.past].numpy(), cache.batch, 0)[one.row : one.row + 1]
+                part = np.moveaxis(part, 0, cache.batch)
+                if cache.axis >= 0:
+                    first = max(0, part.shape[cache.axis] - one.count)
+                    part = part[(slice(None),) * cache.axis + (slice(first, None),)]
+                parts.append(part)
+            dims = list(parts[0].shape)
+            dims[cache.batch] = len(parts)
+            if cache.axis >= 0:
+                dims[cache.axis] = max(part.shape[cache.axis] for part in parts)
+            whole = np.zeros(dims, parts[0].dtype)
+            for n, part in enumerate(parts):
+                place = [slice(None)] * whole.ndim
+                place[cache.batch] = slice(n, n + 1)
+                if cache.axis >= 0:
+                    place[cache.axis] = slice(dims[cache.axis] - part.shape[cache.axis], None)
+                whole[tuple(place)] = part
+            found[cache.past] = OrtValue(whole, self._types[cache.past])
+        return found
 
     def save(self) -> tuple[SavedDecoder, list[Any]]:
         """What `restore` needs: the tokens, and the bytes of caches, with those of the first tokens alone."""
@@ -182,14 +244,14 @@ class Decoder:
 
     def _probed(self, tokens: list[int]) -> dict[str, OrtValue]:
         """The caches of the first of these tokens alone. Those of before stay."""
-        before = self.cached, self.pasts, self.shrinks, self._saved
+        before = self.taken()
         self.restart()
         try:
             first = tokens[:PROBED]
             self._sample(Request(False, first, len(first), 1, [0.0]), Sampling())
             return self.pasts
         finally:
-            self.cached, self.pasts, self.shrinks, self._saved = before
+            self.put(before)
 
     def _saved_type(self, name: str) -> str:
         """In a page, tensors of bfloat16 have the type uint16."""

@@ -7,25 +7,24 @@ import copy
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from functools import partial
 from numbers import Integral
-from threading import RLock
 from typing import Any
 
 from pyruntime.api.chat_template import Messages
 from pyruntime.api.decoder import Arrays, Decoder, Encoder
 from pyruntime.api.options import SessionOptions
 from pyruntime.api.session import InferenceSession
+from pyruntime.api.text_batch import Chat, TextBatch, close
 from pyruntime.api.text_file import read, write
 from pyruntime.api.text_format import Formats
 from pyruntime.api.text_prompts import Prompts
-from pyruntime.api.text_settings import Generated, Settings, check_number, generated, sampling
+from pyruntime.api.text_settings import Generated, Settings, check_number, generated, row_of, sampling
 from pyruntime.arguments import checks_arguments
-from pyruntime.errors import ExecutionError, InvalidInput, file_bytes
+from pyruntime.errors import InvalidInput, file_bytes
 from pyruntime.native.sessions.program_file import is_program
-from pyruntime.runtime.generation import not_together
 from pyruntime.runtime.saved_text import DRAFT, NOTHING, NOTHING_HINT, SavedText
-from pyruntime.runtime.writing import BEYOND, BUSY, BUSY_HINT, OVERTAKEN, JointWriter, Numbers, Text, Writer
+from pyruntime.runtime.writing import Numbers, Text, Writer
 
 Model = str | os.PathLike[str] | bytes
 Prompt = str | Sequence[int] | Messages
@@ -33,7 +32,8 @@ Prompt = str | Sequence[int] | Messages
 
 @checks_arguments()
 class TextGenerator:
-    """A decoder that writes text.
+    """A decoder that writes texts. Those that are written at the same time, by threads or by streams that take turns,
+    share the runs of the model.
 
     model: an ONNX decoder with a KV cache, as exporters write it: its inputs and caches are found by name and shape; or
         a GGUF file
@@ -68,8 +68,6 @@ class TextGenerator:
         self._prompts = Prompts(model, tokenizer, chat_template, stop_tokens)
         self.tokenizer, self.stop_tokens = self._prompts.tokenizer, self._prompts.stop_tokens
         self._newest: Settings | None = None  # of the newest call
-        self._turn = RLock()  # whose owner runs the model, or changes what its caches hold
-        self._is_running = False
         self.draft_tokens = draft_tokens if draft is not None or lookup else 0
         self.lookup = lookup
 
@@ -85,12 +83,14 @@ class TextGenerator:
         given = {**dict.fromkeys(() if self._encoder is None else self._encoder.given), **(inputs or {})}
         self._model = Decoder(session, given, adapters or {}, caches or {})
         self._draft = None if draft is None else Decoder(opened(draft, 1, {}), given)
+        self._batch = TextBatch(self._decoders())
         self._formats = Formats(self.tokenizer, self.stop_tokens, self._model.layout.words)
         if self.draft_tokens:
             self._check_draft()
 
     def generate(self, prompt: Prompt | Sequence[Prompt], **settings: Any) -> Any:
-        """What follows the prompt: `Generated`; for a list of prompts, which are computed together, a list of them.
+        """What follows the prompt: `Generated`; for a list of prompts, which are written together, a list of them. The
+        seed of each is one more than that of the one before.
 
         A prompt is a text, tokens, or the messages of a chat, `[{"role": "user", "content": "Hello"}]`.
 
@@ -101,11 +101,8 @@ class TextGenerator:
             or not len(prompt)
             or isinstance(prompt[0], (Integral, Mapping))
         ):
-            read = self._read(settings, [prompt])  # type: ignore[list-item]
-            for _ in self._pieces(read):
-                pass
-            return generated(read.texts[0])
-        return self._together(self._read(settings, prompt))  # type: ignore[arg-type]
+            return self._whole(self._read(settings, [prompt]))[0]  # type: ignore[list-item]
+        return self._whole(self._read(settings, prompt))  # type: ignore[arg-type]
 
     def stream(self, prompt: Prompt, **settings: Any) -> Iterator[str]:
         """The text that follows the prompt, piece by piece; `last` has what is written so far. Ends early if the caller
@@ -156,7 +153,8 @@ class TextGenerator:
         text, settings = self._single()
         if text.form is not None:
             raise InvalidInput("a text with a format cannot be saved", hint="save a text without format")
-        with self._running():
+        with self._batch.turn():
+            self._batch.enter(text)
             decoders = [decoder.save() for decoder in self._decoders()]
         seed, found = settings.numbers.seed, [saved for saved, _ in decoders]
         saved = SavedText(text.prompt, text.tokens, text.stops(), seed, settings.most, settings.how, found)
@@ -177,7 +175,8 @@ class TextGenerator:
             )
         text = self._prompts.text(found.stops, found.prompt)
         text.grow(found.tokens)
-        with self._running():
+        with self._batch.turn():
+            self._batch.enter(None)
             caches = [decoder.read(one, body) for decoder, one in zip(decoders, found.decoders, strict=True)]
             for decoder, one, pasts in zip(decoders, found.decoders, caches, strict=True):
                 decoder.restore(one.cached, pasts)
@@ -185,7 +184,8 @@ class TextGenerator:
 
     def reset(self) -> None:
         """Forget the tokens of earlier calls, and free their caches."""
-        with self._turn:
+        with self._batch.turn():
+            self._batch.enter(None)
             for decoder in self._decoders():
                 decoder.restart()
 
@@ -213,9 +213,7 @@ class TextGenerator:
         return generated(self._newest.texts[0]) if self._newest else Generated()
 
     def _read(self, settings: dict[str, Any], prompts: Sequence[Prompt]) -> Settings:
-        """Errors: InvalidInput; also while another thread runs this generator's model."""
-        if self._is_running:
-            raise InvalidInput(BUSY, hint=BUSY_HINT)
+        """Errors: InvalidInput"""
         settings = {name: value for name, value in settings.items() if value is not None}
         most, stop = settings.pop("max_tokens", 256), settings.pop("stop", ())
         inputs, form = settings.pop("inputs", None), settings.pop("format", None)
@@ -226,18 +224,17 @@ class TextGenerator:
         check_number("max_tokens", most, True)
         begin = (lambda: None) if form is None else self._formats.read(form)
         begun = [self._prompts.encoded(prompt) for prompt in prompts]
-        if inputs is not None:
-            self._give(inputs)
-        elif missing := self._model.missing():
-            raise InvalidInput(f"the model needs {', '.join(missing)}", hint="inputs={name: array} of a text gives it")
         texts = [self._prompts.text(stop, tokens, begin()) for tokens in begun]
-        return Settings(texts, how, numbers, int(most), begin)
+        return Settings(texts, how, numbers, int(most), begin, inputs)
 
-    def _give(self, inputs: Arrays) -> None:
-        with self._running():
+    def _give(self, inputs: Arrays | None) -> None:
+        """Errors: InvalidInput for other inputs than the model has, and if it needs more"""
+        if inputs is not None:
             arrays = inputs if self._encoder is None else self._encoder.run(inputs)
             for decoder in self._decoders():
                 decoder.give({name: x for name, x in arrays.items() if decoder is self._model or name in decoder.given})
+        elif missing := self._model.missing():
+            raise InvalidInput(f"the model needs {', '.join(missing)}", hint="inputs={name: array} of a text gives it")
 
     def _single(self) -> tuple[Text, Settings]:
         """The newest text, unless there are several."""
@@ -245,56 +242,41 @@ class TextGenerator:
             raise InvalidInput(NOTHING, hint=NOTHING_HINT)
         return self._newest.texts[0], self._newest
 
+    def _begun(self, settings: Settings, is_whole: bool) -> list[Chat]:
+        """Add the texts to those that are being written."""
+        self._newest = settings
+        chats: list[Chat] = []
+        for n, text in enumerate(settings.texts):
+            numbers = Numbers(settings.numbers.seed + n)
+            writer = Writer(text, numbers, settings.most, self.draft_tokens, self.lookup)
+            begin = partial(self._give, row_of(settings.inputs, n, len(settings.texts)))
+            chats.append(Chat(text, writer, settings.how, begin, is_whole))
+        try:
+            for chat in chats:
+                self._batch.add(chat)
+        except BaseException:
+            close(chats)
+            raise
+        return chats
+
     def _pieces(self, settings: Settings) -> Iterator[str]:
         """The pieces of one text."""
-        (text,), how = settings.texts, settings.how
-        writer = Writer(text, settings.numbers, settings.most, self.draft_tokens, self.lookup)
-        with self._running():
-            self._newest = settings
-            text.reused = self._model.kept(text.so_far(), 1)
-        while request := writer.request():
-            decoder = self._draft if request.of_draft and self._draft is not None else self._model
-            with self._running():
-                if self._newest is not settings:
-                    raise InvalidInput(OVERTAKEN, hint=BUSY_HINT)
-                found = decoder.sample(request, how)
-            for token in writer.accepted(request, found):
-                if piece := text.add(token):
-                    yield piece
-                if text.is_ended:
-                    break
-        if rest := text.end():
-            yield rest
-
-    def _together(self, settings: Settings) -> list[Generated]:
-        """Several texts. The draft is not used."""
-        texts = settings.texts
-        if refused := not_together(self._model.layout, [text.prompt for text in texts]):
-            raise InvalidInput(refused, hint="generate one prompt after the other")
-        writer = JointWriter(self._model.layout, texts, settings.how, settings.numbers, settings.most)
-        with self._running():
-            self._newest = settings
-            try:
-                self._model.start(len(texts))
-                while feeds := writer.feeds():
-                    writer.take(self._model.run(feeds))
-            finally:
-                self._model.restart()
-        for text in texts:
-            text.end()
-        return [generated(text) for text in texts]
-
-    @contextmanager
-    def _running(self) -> Iterator[None]:
-        """Errors: InvalidInput while another thread runs the model, or this one in a listener for events"""
-        if self._is_running or not self._turn.acquire(blocking=False):
-            raise InvalidInput(BUSY, hint=BUSY_HINT)
-        self._is_running = True
+        (chat,) = chats = self._begun(settings, False)
         try:
-            yield
-        except ExecutionError as error:
-            error.hint = error.hint or BEYOND
-            raise
+            while chat.request is not None or chat.pieces:
+                self._batch.advance(chat)
+                while chat.pieces:
+                    yield chat.pieces.pop(0)
+            self._batch.advance(chat)  # raises its error
         finally:
-            self._is_running = False
-            self._turn.release()
+            close(chats)
+
+    def _whole(self, settings: Settings) -> list[Generated]:
+        """All texts once they are complete."""
+        chats = self._begun(settings, True)
+        try:
+            for chat in chats:
+                self._batch.advance(chat)
+        finally:
+            close(chats)
+        return [generated(text) for text in settings.texts]

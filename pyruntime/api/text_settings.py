@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from pyruntime.errors import InvalidInput
 from pyruntime.runtime.writing import Format, Numbers, Sampling, Text, refused_number
@@ -36,13 +38,21 @@ class Generated:
 
 @dataclass(slots=True)
 class Settings:
-    """Texts that one call writes. most: tokens of each; form: begins what they may be"""
+    """Texts that one call writes. most: tokens of each; form: begins what they may be; inputs: of the model"""
 
     texts: list[Text]
     how: Sampling
     numbers: Numbers
     most: int
     form: Callable[[], Format | None] = lambda: None
+    inputs: Mapping[str, Any] | None = None
+
+
+def row_of(inputs: Mapping[str, Any] | None, row: int, rows: int) -> Mapping[str, Any] | None:
+    """The inputs of one of several texts: a row of those that have a row for each, and others whole."""
+    if inputs is None or rows == 1:
+        return inputs
+    return {name: x[row : row + 1] if np.shape(x)[:1] == (rows,) else x for name, x in inputs.items()}
 
 
 def generated(text: Text) -> Generated:

@@ -13,6 +13,8 @@ from pyruntime.onnx.graph import Graph, Node, TensorType, Value, uses
 
 _OPSET = 20
 _PRODUCTS = (("", "MatMul"), ("com.microsoft", "MatMulNBits"))
+# The scale of all rows depends on the largest value of each.
+_MIXING = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM")
 _Steps = tuple[tuple[str, str, str, Mapping[str, object]], ...]
 _STEPS: _Steps = (
     ("zero", "Constant", "", {"value_int": 0}), ("one", "Constant", "", {"value_int": 1}),
@@ -91,7 +93,8 @@ def with_sampling(graph: Graph, logits: str | None, positions: int = 0, masks: b
         raise InvalidInput(f'output "{logits}" has no positions to sample', hint="sample_positions is for (N, S, V)")
     if masks and not positions:
         raise InvalidInput("sample_masks needs sample_positions", hint="sample_positions=1 samples the last position")
-    count = (*dims[:1], f"positions:{positions}") if positions else dims[:1]
+    mixed = ":mixed" if any(node.op in _MIXING for node in graph.nodes) else ""
+    count = (*dims[:1], f"positions:{positions}{mixed}") if positions else dims[:1]
     inputs = [("temperature", F32, ()), ("top_k", I64, ()), ("top_p", F32, ()), ("random", F32, count)]
     if positions:
         inputs += [("repetition_penalty", F32, ()), ("repeated", I64, ("repeated", 2))]

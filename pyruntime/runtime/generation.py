@@ -27,7 +27,7 @@ HOLDS = {
     "total_sequence_length": "total",
     "seqlens_k": "last place",
 }
-PADS = ["mask", "places"]  # what hides padding
+HIDES = ["mask", "last place"]  # what hides padding
 CONTEXT = 6  # tokens of the prompt with which the first token is decoded
 SEEDS = 2147483646  # seeds that differ by a multiple of it give the same random numbers
 PADDED = 64  # pairs of penalties: their number is a multiple, so that few shapes are planned
@@ -55,11 +55,12 @@ class DecoderLayout:
     """The parts of a decoder whose session samples several positions. given: inputs that the caller gives; paired:
     caches and the outputs that continue them, as the caller names them, "input=output"
 
-    ids: input of tokens; rows: the prompts that it takes at a time, 0 if any number
+    ids: input of tokens; rows: the texts that a run has, 0 if any number
     at_once: tokens of each that a run takes, 0 if any number
     caches: keys, values and states; fed: other inputs that generation makes
     has_states: whether a cache is a state, which cannot lose its last tokens
-    pads: whether prompts of different lengths run together
+    shares: whether a run may have texts that are written at the same time, a row for each
+    pads: whether these may have different lengths: a mask hides padding, and each has its own positions
     positions: of which the session samples tokens
     words: of a mask of tokens that may follow, 0 if the session samples without masks
     unknown: inputs that the caller must give; refused: why the model cannot generate, or ""
@@ -85,7 +86,10 @@ class DecoderLayout:
         pairs = CachePairs(others, [x for x in outputs if x.name != "token"], batch, given, paired)
         self.caches = [cache for cache in pairs.caches if not (cache.of_encoder and cache.past in given)]
         self.has_states = len([cache for cache in self.caches if cache.axis < 0]) > 0
-        self.pads = not self.has_states and len([x for x in self.fed if x.holds in PADS and x.rank >= 2]) == 2
+        own = [x for x in self.fed if x.holds in HIDES or x.holds == "places" and x.rank >= 2]
+        self.pads = len({x.holds == "places" for x in own}) == 2
+        are_rows = len([x for x in self.caches if x.batch < 0]) == 0 and not has_mixed_rows(inputs)
+        self.shares = are_rows and self.rows == 0 and len(given) == 0
         known = [*made, *given, *[cache.past for cache in self.caches]]
         self.unknown = [x.name for x in free if x.name not in known]
         self.refused = self._refusal(free, given, pairs.refused)
@@ -169,16 +173,17 @@ def text_inputs(layout: DecoderLayout, fresh: list[list[int]], mask: list[list[i
         if x.holds == "mask":
             made.append(Made(x.name, [len(mask), total], [bit for row in mask for bit in row]))
         elif x.holds == "places":
-            rows = [_places(row, count) for row in mask][0 : 1 if x.rank == 1 else len(mask)]
+            own = [[1 for _ in range(total)]] if x.rank == 1 else mask
+            rows = [_places(row, count) for row in own]
             dims = [3, *shape] if x.rank == 3 else shape[2 - x.rank :]
             times = 3 if x.rank == 3 else 1
             made.append(Made(x.name, dims, [place for _ in range(times) for row in rows for place in row]))
         elif x.holds == "zeros":
             made.append(Made(x.name, shape, [0 for row in fresh for _ in row]))
+        elif x.holds == "last place":
+            made.append(Made(x.name, [len(mask), 1][0 : x.rank], [sum(row) - 1 for row in mask]))
         else:
-            rows_of = len(fresh) if x.holds == "last place" else 1
-            number = _number(x.holds, layout, count, total)
-            made.append(Made(x.name, [rows_of, 1][0 : x.rank], [number for _ in range(rows_of)]))
+            made.append(Made(x.name, [1, 1][0 : x.rank], [_number(x.holds, layout, count, total)]))
     return made
 
 
@@ -197,19 +202,27 @@ def _number(holds: str, layout: DecoderLayout, count: int, total: int) -> int:
         return 1 if total > count else 0
     if holds == "logits":
         return min(layout.positions, count)
-    if holds == "old":
-        return total - count
-    return total - 1 if holds == "last place" else total
+    return total - count if holds == "old" else total
 
 
 def sampled_positions(inputs: list[Declared]) -> int:
     """Of a session with the option sample_positions, by the name of a dim; 0 for others."""
+    words = _positions_dim(inputs).split(":")
+    return int(words[1]) if len(words) > 1 else 0
+
+
+def has_mixed_rows(inputs: list[Declared]) -> bool:
+    """Whether a row of a run depends on the others, by the name of the same dim."""
+    return _positions_dim(inputs).endswith(":mixed")
+
+
+def _positions_dim(inputs: list[Declared]) -> str:
     for x in inputs:
         if x.name == "random" and x.dims is not None and len(x.dims) == 2:
             dim = x.dims[1]
             if isinstance(dim, str) and dim.startswith("positions:"):
-                return int(dim.split(":")[1])
-    return 0
+                return dim
+    return ""
 
 
 def mask_words(inputs: list[Declared]) -> int:
@@ -272,18 +285,6 @@ def _penalise(flat: list[int], row: int, tokens: Sequence[int]) -> None:
     for n in range(-(-len(seen) // PADDED) * PADDED):
         flat.append(row)
         flat.append(seen[min(n, len(seen) - 1)])
-
-
-def not_together(layout: DecoderLayout, prompts: Sequence[Sequence[int]]) -> str:
-    """Why prompts cannot run together, or ""."""
-    if layout.rows not in (0, len(prompts)):
-        return f"the model takes batches of {layout.rows}, not of {len(prompts)}"
-    lengths = [len(tokens) for tokens in prompts]
-    if min(lengths) < max(lengths) and not layout.pads:
-        if layout.has_states:
-            return "prompts of different lengths cannot run together: padding would change the model's states"
-        return "prompts of different lengths together need the inputs attention_mask and position_ids"
-    return ""
 
 
 def left_padded(rows: Sequence[Sequence[int]]) -> list[list[int]]:

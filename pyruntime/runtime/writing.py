@@ -22,9 +22,9 @@ from pyruntime.runtime.generation import (
 
 # The hint for a run whose indices are out of range
 BEYOND = "does the tokenizer belong to this model? Or the text has more tokens than the model has positions"
-BUSY = "this generator is running its model for another text"
-OVERTAKEN = "this generator has begun another text since"
-BUSY_HINT = "use one generator for each text"
+BUSY = "a listener or an operator began a text in the middle of a run of this generator"
+BUSY_HINT = "begin it after the run"
+AHEAD = 8  # pieces of a stream that runs for other texts may write before they are read
 
 
 def refused_number(x: float, is_whole: bool, least: int) -> str:
@@ -242,64 +242,6 @@ class Writer:
         return sampled[0 : good + 1]
 
 
-class JointWriter:
-    """Writes several texts by the same runs, without a draft. Shorter prompts are padded on the left, and a mask hides
-    the padding."""
-
-    def __init__(self, layout: DecoderLayout, texts: list[Text], how: Sampling, numbers: Numbers, most: int) -> None:
-        prompts = [text.prompt for text in texts]
-        self._layout = layout
-        self._texts = texts
-        self._how = how
-        self._numbers = numbers
-        self._most = most
-        self._fresh = left_padded(prompts)  # tokens that no run has read
-        self._mask = left_padded([[1 for _ in tokens] for tokens in prompts])
-        self._steps = 0
-
-    def feeds(self) -> list[Made]:
-        """Return the feeds of the next run; none if all texts are complete."""
-        count = len(self._texts)
-        growing = [text for text in self._texts if not text.is_ended]
-        if self._steps >= self._most or len(growing) == 0:
-            return []
-        unread = len(self._fresh[0])
-        read = min(self._layout.at_once, unread) if self._layout.at_once > 0 else unread
-        mask = [row[0 : len(row) - unread + read] for row in self._mask]
-        rows = min(self._layout.positions, read)
-        random: list[float] = []
-        for number in self._numbers.at(self._steps * count, count):
-            random = [*random, *[0.0 for _ in range(rows - 1)], number]
-        written = [text.so_far() for text in self._texts]
-        pairs = penalised_last(rows, written) if self._how.repetition_penalty != 1 else []
-        fresh = [row[0:read] for row in self._fresh]
-        self._fresh = [row[read:] for row in self._fresh]
-        feeds = [*text_inputs(self._layout, fresh, mask), *self._how.feeds(random, rows, pairs)]
-        return [*feeds, *self._mask_feeds(rows)]
-
-    def _mask_feeds(self, rows: int) -> list[Made]:
-        places: list[int] = []
-        masks: list[Sequence[int]] = []
-        for n, text in enumerate(self._texts):
-            if text.form is not None and not text.is_ended:
-                places.append(n * rows + rows - 1)
-                masks.append(text.form.masks([])[0])
-        return mask_feeds(self._layout, places, masks)
-
-    def take(self, sampled: list[int]) -> None:
-        """sampled (N, positions): the tokens of the run, flat"""
-        if len(self._fresh[0]) > 0:  # the prompts go on
-            return
-        rows = len(sampled) // len(self._texts)
-        self._steps += 1
-        for n, text in enumerate(self._texts):
-            token = sampled[n * rows + rows - 1]
-            self._fresh[n] = [token]
-            self._mask[n].append(1)
-            if not text.is_ended:
-                text.add(token)
-
-
 def portions(layout: DecoderLayout, request: Request, cached: int) -> list[Request]:
     """Return the runs for a request, one after another: one, or one for each token that is not cached. All but the last
     sample what nobody reads."""
@@ -311,11 +253,35 @@ def portions(layout: DecoderLayout, request: Request, cached: int) -> list[Reque
 
 
 def sampling_feeds(layout: DecoderLayout, request: Request, cached: int, how: Sampling) -> list[Made]:
-    """Return the feeds of a run of one text. cached: of its tokens, those whose keys and values are cached"""
+    """Return the feeds of a run of one text, whose rows are equal if the model takes several. cached: of its tokens,
+    those whose keys and values are cached"""
+    copies = range(max(1, layout.rows))
     fresh = request.tokens[cached:]
     rows = min(layout.positions, len(fresh))
     pairs = penalised(rows, request.tokens) if how.repetition_penalty != 1 else []
     random = [*[0.0 for _ in range(rows - request.count)], *request.random]
-    made = [*text_inputs(layout, [fresh], [[1 for _ in request.tokens]]), *how.feeds(random, rows, pairs)]
+    ones = [1 for _ in request.tokens]
+    made = text_inputs(layout, [fresh for _ in copies], [ones for _ in copies])
     places = [rows - len(request.masks) + n for n in range(len(request.masks))]
-    return [*made, *mask_feeds(layout, places, request.masks)]
+    sampled = how.feeds([number for _ in copies for number in random], rows, pairs)
+    return [*made, *sampled, *mask_feeds(layout, places, request.masks)]
+
+
+def shared_length(layout: DecoderLayout, request: Request, cached: int) -> int:
+    """Texts for which this is equal can share a run, which reads a token of each, if they are sampled alike; -1 for one
+    that runs alone. cached: as of `sampling_feeds`"""
+    if not layout.shares or request.of_draft or request.count != 1 or len(request.tokens) != cached + 1:
+        return -1
+    return 0 if layout.pads else cached
+
+
+def shared_feeds(layout: DecoderLayout, requests: list[Request], how: Sampling) -> list[Made]:
+    """Return the feeds of a run that reads the last token of each text. Shorter ones are padded on the left."""
+    texts = [request.tokens for request in requests]
+    mask = left_padded([[1 for _ in tokens] for tokens in texts])
+    pairs = penalised_last(1, texts) if how.repetition_penalty != 1 else []
+    fresh = [[tokens[len(tokens) - 1]] for tokens in texts]
+    random = [number for request in requests for number in request.random]
+    places = [n for n, request in enumerate(requests) for _ in request.masks]
+    masks = [mask for request in requests for mask in request.masks]
+    return [*text_inputs(layout, fresh, mask), *how.feeds(random, 1, pairs), *mask_feeds(layout, places, masks)]

@@ -5,12 +5,16 @@ import { Declared } from '../runtime/batching.js';
 import { DecoderLayout, encoderFeeds, kept } from '../runtime/generation.js';
 import { HALVES, PROBED, SavedDecoder, SavedTensor, anotherModel, areNear, checkModel, description, fromHalves } from '../runtime/saved_text.js';
 import { Request, Sampling, portions, samplingFeeds } from '../runtime/writing.js';
-import { emptyData, partsOf } from './parts.js';
+import { copyBlock, emptyData, partsOf } from './parts.js';
 
 /** @typedef {import('./parts.js').Session} Session */
 /** @typedef {import('../runtime/decoder_caches.js').Cache} Cache */
 /** @typedef {import('../runtime/generation.js').Made} Made */
 /** @typedef {import('./parts.js').Tensor} Tensor */
+/** What a decoder has read, by the names of its fields.
+ * @typedef {Pick<Decoder, 'cached' | 'pasts' | 'shrinks' | 'saved' | 'given'>} Caches */
+/** Caches of one text: a row of those of several, of which the last `count` positions are its own.
+ * @typedef {{ pasts: Record<string, Tensor>, row: number, count: number }} Row */
 
 /** @param {{ name: string, isTensor?: boolean, shape?: readonly (number | string)[] }} metadata */
 const declared = ({ name, isTensor, shape }) => new Declared(name, isTensor && shape ? [...shape] : null);
@@ -94,6 +98,19 @@ export class Decoder {
     this.free(before);
   }
 
+  /** The caches, which the decoder does not have any more. @returns {Caches} */
+  take() {
+    const { cached, pasts, shrinks, saved, given } = this;
+    Object.assign(this, { cached: [], pasts: {}, shrinks: !this.layout.hasStates, saved: { count: 0, pasts: {} } });
+    return { cached, pasts, shrinks, saved, given };
+  }
+
+  /** @param {Caches} caches */
+  put(caches) {
+    this.restart();
+    Object.assign(this, caches);
+  }
+
   /** How many cached tokens a run for these tokens keeps; at least the last `fresh` are fed. @param {number[]} tokens @param {number} fresh */
   kept(tokens, fresh) {
     return kept(this.cached, tokens, fresh, this.shrinks, this.saved.count);
@@ -116,7 +133,7 @@ export class Decoder {
   /** @param {Request} request @param {Sampling} how @param {AbortSignal} [signal] @returns {Promise<number[]>} */
   async sampleOnce(request, how, signal) {
     const keep = this.kept(request.tokens, request.count);
-    if (!keep || !Object.keys(this.pasts).length) this.start(1);
+    if (!keep || !Object.keys(this.pasts).length) this.start(Math.max(1, this.layout.rows));
     else if (keep < this.cached.length) await this.keep(keep);
     if (!this.shrinks && this.cached.length <= request.certain && request.certain < request.tokens.length) this.save(this.cached.length, { ...this.pasts });
     /** @type {number[]} */
@@ -141,6 +158,43 @@ export class Decoder {
     const keeps = (/** @type {Cache} */ { past, axis, ofEncoder }) => ofEncoder && this.pasts[past].dims[axis];
     this.replace(Object.fromEntries(caches.map((cache) => [cache.past, keeps(cache) ? this.pasts[cache.past] : results[cache.present]])));
     return Array.from(await results.token.getData(true), Number); // it may be on the GPU
+  }
+
+  /**
+   * `run` of several texts with caches of their own, which become those that the model returns.
+   * @param {readonly Made[]} made @param {{ pasts: Record<string, Tensor> }} shared
+   */
+  async runShared(made, shared) {
+    const own = this.take();
+    this.pasts = shared.pasts;
+    try {
+      return await this.run(made);
+    } finally {
+      shared.pasts = this.pasts;
+      Object.assign(this, own);
+    }
+  }
+
+  /** Copies of the caches of several texts, a row for each. Shorter ones begin with zeros. @param {Row[]} rows */
+  async stacked(rows) {
+    /** @type {Record<string, Tensor>} */
+    const found = {};
+    for (const { past, batch, axis } of this.layout.caches) {
+      const tensors = [...new Set(rows.map(({ pasts }) => pasts[past]))];
+      const read = await Promise.all(tensors.map((tensor) => tensor.getData()));
+      const parts = rows.map(({ pasts, row, count }) => {
+        const { dims } = pasts[past];
+        const size = dims.map((dim, n) => (n === batch ? 1 : n === axis ? Math.min(dim, count) : dim));
+        const at = dims.map((dim, n) => (n === batch ? row : dim - size[n]));
+        return { data: /** @type {import('./parts.js').Numbers} */ (read[tensors.indexOf(pasts[past])]), dims, at, size };
+      });
+      const longest = (/** @type {number} */ n) => Math.max(...parts.map(({ size }) => size[n]));
+      const dims = parts[0].dims.map((_, n) => (n === batch ? parts.length : longest(n)));
+      const data = /** @type {import('./parts.js').Numbers} */ (emptyData(parts[0].data, dims.reduce((a, b) => a * b, 1)));
+      for (const [row, part] of parts.entries()) copyBlock(part, { data, dims, at: dims.map((dim, n) => (n === batch ? row : dim - part.size[n])) }, part.size);
+      found[past] = new this.parts.Tensor(tensors[0].type, data, dims);
+    }
+    return found;
   }
 
   /** What `restore` needs: the tokens, and the caches' bytes, with those of the first tokens alone. */
@@ -244,11 +298,11 @@ export class Decoder {
     if (there) return there;
     const { type, dims } = tensor;
     const data = /** @type {import('./parts.js').Numbers} */ (await tensor.getData());
-    const row = dims.slice(axis + 1).reduce((a, b) => a * b, 1);
-    const outer = dims.slice(0, axis).reduce((a, b) => a * b, 1);
-    const part = /** @type {import('./parts.js').Numbers} */ (emptyData(data, outer * count * row));
-    for (let n = 0; n < outer; n++) part.set(data.subarray(n * dims[axis] * row, (n * dims[axis] + count) * row), n * count * row);
-    return new this.parts.Tensor(type, part, dims.map((dim, n) => (n === axis ? count : dim)));
+    const size = dims.map((dim, n) => (n === axis ? count : dim));
+    const at = dims.map(() => 0);
+    const part = /** @type {import('./parts.js').Numbers} */ (emptyData(data, size.reduce((a, b) => a * b, 1)));
+    copyBlock({ data, dims, at }, { data: part, dims: size, at }, size);
+    return new this.parts.Tensor(type, part, size);
   }
 
   /** @param {Record<string, Tensor>} pasts */

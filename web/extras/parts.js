@@ -36,6 +36,24 @@
 /** Data of the same class. @param {Data} data @param {number} length @returns {Data} */
 export const emptyData = (data, length) => new (/** @type {new (length: number) => Data} */ (data.constructor))(length);
 
+/**
+ * Copies a block of a tensor into another one. at: where it begins in each; size: of the block
+ * @typedef {{ data: Numbers, dims: readonly number[], at: readonly number[] }} Place
+ * @param {Place} from @param {Place} to @param {readonly number[]} size
+ */
+export function copyBlock(from, to, size) {
+  let axis = size.length - 1; // elements of a block from this axis on follow each other
+  while (axis > 0 && size[axis] === from.dims[axis] && size[axis] === to.dims[axis]) axis--;
+  const run = size.slice(axis).reduce((a, b) => a * b, 1);
+  const count = size.slice(0, axis).reduce((a, b) => a * b, 1);
+  for (let n = 0; n < count; n++) {
+    const index = size.map(() => 0);
+    for (let k = axis - 1, rest = n; k >= 0; k--, rest = Math.floor(rest / size[k + 1])) index[k] = rest % size[k];
+    const start = (/** @type {Place} */ { dims, at }) => dims.reduce((sum, dim, k) => sum * dim + at[k] + index[k], 0);
+    to.data.set(from.data.subarray(start(from), start(from) + run), start(to));
+  }
+}
+
 /** @param {Session} session @returns {Parts} */
 export function partsOf(session) {
   const { classes } = /** @type {{ classes?: Parts }} */ (session?.constructor ?? {});

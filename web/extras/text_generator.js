@@ -1,15 +1,15 @@
 // Writes text with a decoder: streaming, sampling, a KV cache that stays between turns, a draft model.
 // pyruntime/runtime/writing.py decides what runs.
 
-import { notTogether } from '../runtime/generation.js';
 import { InvalidInput as Own } from '../common/errors.js';
 import { DRAFT, NOTHING, NOTHING_HINT, SavedText } from '../runtime/saved_text.js';
-import { BEYOND, BUSY, BUSY_HINT, JointWriter, Numbers, OVERTAKEN, Writer } from '../runtime/writing.js';
+import { BEYOND, Numbers, Writer } from '../runtime/writing.js';
 import { Decoder, Encoder } from './decoder.js';
 import { optionsFor, partsOf } from './parts.js';
+import { Chat, TextBatch } from './text_batch.js';
 import { read, write } from './text_file.js';
 import { Prompts, isList, readFiles } from './text_prompts.js';
-import { checkNumber, generated, readSettings } from './text_settings.js';
+import { checkNumber, generated, readSettings, rowOf } from './text_settings.js';
 
 /** @typedef {import('./parts.js').Session} Session */
 /** @typedef {import('./decoder.js').Tensor} Tensor */
@@ -69,22 +69,19 @@ export class TextGenerator {
       const hint = `create it with TextGenerator.options({ draftTokens: ${this.draftTokens} })`;
       throw new InvalidInput(`the session samples ${positions} positions, a draft of ${this.draftTokens} tokens needs ${this.draftTokens + 1}`, { hint });
     }
-    this.isRunning = false;
+    this.batch = new TextBatch([this.model, ...this.draft ? [this.draft] : []], (error) => this.told(error));
     /** The newest call. @type {Writing | null} */
     this.newest = null;
   }
 
   /**
-   * What follows the prompt; for a list of prompts, which are computed together, a list.
+   * What follows the prompt; for a list of prompts, which are written together, a list. The seed of each is one more than that of the one before.
    * @param {Prompt | readonly Prompt[]} prompt @param {Settings} [settings] @returns {Promise<Generated | Generated[]>}
    */
   async generate(prompt, settings) {
-    if (isList(prompt)) return this.together(this.read(settings, await Promise.all(prompt.map((one) => this.prompts.rendered(one)))));
-    const stream = this.stream(prompt, settings);
-    for (;;) {
-      const { done, value } = await stream.next();
-      if (done) return value;
-    }
+    if (isList(prompt)) return this.whole(this.read(settings, await Promise.all(prompt.map((one) => this.prompts.rendered(one)))));
+    const rendered = await this.prompts.rendered(prompt);
+    return (await this.whole(this.read(settings, [rendered])))[0];
   }
 
   /**
@@ -114,7 +111,8 @@ export class TextGenerator {
   /** The newest text, its settings and caches as a file, for `restore` in any page or process. @returns {Promise<ArrayBuffer>} */
   async save() {
     const { text, writing: { how, numbers: { seed }, most } } = this.single();
-    return this.running(async () => {
+    return this.turn(async () => {
+      await this.batch.enterText(text);
       const found = [await this.model.pack(), ...this.draft ? [await this.draft.pack()] : []];
       return write(new SavedText(text.prompt, text.tokens, text.stops(), seed, most, how, found.map(({ saved }) => saved)), found.flatMap(({ parts }) => parts));
     });
@@ -125,8 +123,8 @@ export class TextGenerator {
    * @param {Uint8Array | ArrayBuffer | Blob} file @returns {Promise<Generated>}
    */
   async restore(file) {
-    if (this.isRunning) throw new this.parts.InvalidInput(BUSY, { hint: BUSY_HINT });
-    return this.running(async () => {
+    return this.turn(async () => {
+      await this.batch.enterText(null);
       const { saved: { prompt, tokens, stops, seed, most, how, decoders }, body } = read(await bytesOf(file));
       if (decoders.length !== (this.draft ? 2 : 1)) {
         throw new this.parts.InvalidInput(`the text was saved by ${decoders.length} decoders, this generator has ${this.draft ? 2 : 1}`, { hint: DRAFT });
@@ -141,84 +139,78 @@ export class TextGenerator {
     });
   }
 
-  /** The newest text, unless there are several, or the model is running. */
+  /** The newest text, unless there are several. */
   single() {
-    const { InvalidInput } = this.parts;
-    if (this.isRunning) throw new InvalidInput(BUSY, { hint: BUSY_HINT });
     const writing = this.newest;
-    if (writing?.texts.length !== 1) throw new InvalidInput(NOTHING, { hint: NOTHING_HINT });
+    if (writing?.texts.length !== 1) throw new this.parts.InvalidInput(NOTHING, { hint: NOTHING_HINT });
     return { text: writing.texts[0], writing };
+  }
+
+  /** Adds the texts to those that are being written. @param {Writing} writing @param {boolean} isWhole */
+  begun(writing, isWhole) {
+    const { texts, how, numbers, most, signal, inputs } = writing;
+    this.newest = writing;
+    const chats = texts.map((text, n) => {
+      const writer = new Writer(text, new Numbers(numbers.seed + n), most, this.draftTokens, this.lookup);
+      return new Chat(text, writer, how, () => this.give(rowOf(inputs, n, texts.length, this.parts.Tensor)), isWhole, signal);
+    });
+    this.batch.chats.push(...chats);
+    return chats;
   }
 
   /** The pieces of one text. @param {Writing} writing @returns {AsyncGenerator<string, Generated>} */
   async* pieces(writing) {
-    const { texts: [text], how, numbers, most, signal, inputs } = writing;
-    const writer = new Writer(text, numbers, most, this.draftTokens, this.lookup);
-    this.newest = writing;
-    if (inputs) await this.give(inputs);
-    this.checkInputs();
-    text.reused = this.model.kept(text.soFar(), 1);
-    for (let request; (request = writer.request());) {
-      if (this.newest !== writing) throw new this.parts.InvalidInput(OVERTAKEN, { hint: BUSY_HINT });
-      const decoder = request.ofDraft && this.draft ? this.draft : this.model;
-      const found = await this.running(() => decoder.sample(request, how, signal));
-      for (const token of writer.accepted(request, found)) {
-        const piece = text.add(token);
-        if (piece) yield piece;
-        if (text.isEnded) break;
+    const [chat] = this.begun(writing, false);
+    try {
+      while (chat.request || chat.pieces.length) {
+        await this.batch.advance(chat);
+        while (chat.pieces.length) yield /** @type {string} */ (chat.pieces.shift());
       }
+      await this.batch.advance(chat); // throws its error
+    } finally {
+      chat.isClosed = true;
     }
-    const rest = text.end();
-    if (rest) yield rest;
-    return generated(text);
+    return generated(chat.text);
   }
 
-  /** Writes several texts, without the draft. @param {Writing} writing @returns {Promise<Generated[]>} */
-  async together(writing) {
-    const { texts, how, numbers, most, signal, inputs } = writing;
-    const { model } = this;
-    this.newest = writing;
-    if (inputs) await this.give(inputs);
-    this.checkInputs();
-    const refused = notTogether(model.layout, texts.map((text) => text.prompt));
-    if (refused) throw new this.parts.InvalidInput(refused, { hint: 'generate one prompt after the other' });
-    const writer = new JointWriter(model.layout, texts, how, numbers, most);
-    await this.running(async () => {
-      try {
-        model.start(texts.length);
-        for (let feeds; (feeds = writer.feeds()).length;) writer.take(await model.run(feeds, signal));
-      } finally {
-        model.restart();
-      }
-    });
-    for (const text of texts) text.end();
-    return texts.map(generated);
+  /** All texts once they are complete. @param {Writing} writing @returns {Promise<Generated[]>} */
+  async whole(writing) {
+    const chats = this.begun(writing, true);
+    try {
+      for (const chat of chats) await this.batch.advance(chat);
+    } finally {
+      for (const chat of chats) chat.isClosed = true;
+    }
+    return writing.texts.map(generated);
   }
 
-  /** Gives the models other inputs for a text. @param {Record<string, Tensor>} inputs */
+  /**
+   * Gives the models other inputs for a text. Throws InvalidInput if an input has no tensor.
+   * @param {Record<string, Tensor> | undefined} inputs
+   */
   async give(inputs) {
-    const tensors = await this.running(async () => (this.encoder ? this.encoder.run(inputs) : inputs));
-    this.model.give(tensors);
-    const { draft } = this;
-    draft?.give(Object.fromEntries(Object.entries(tensors).filter(([name]) => draft.names.includes(name))));
-  }
-
-  /** Throws InvalidInput if an input has no tensor. */
-  checkInputs() {
-    const missing = this.model.missing();
+    const { draft, model } = this;
+    if (inputs) {
+      const tensors = this.encoder ? await this.encoder.run(inputs) : inputs;
+      model.give(tensors);
+      draft?.give(Object.fromEntries(Object.entries(tensors).filter(([name]) => draft.names.includes(name))));
+    }
+    const missing = model.missing();
     if (missing.length) throw new this.parts.InvalidInput(`the model needs ${missing.join(', ')}`, { hint: 'inputs: { name: tensor } of a text gives it' });
   }
 
-  /** @template T @param {() => Promise<T>} work runs the model */
-  async running(work) {
-    this.isRunning = true;
+  /** @template T @param {() => Promise<T>} work with the models @returns {Promise<T>} */
+  async turn(work) {
     try {
-      return await work();
+      return /** @type {T} */ (await this.batch.turn(work));
     } catch (error) {
-      throw this.parts.withHint(this.ofPackage(error), BEYOND);
-    } finally {
-      this.isRunning = false;
+      throw this.told(error);
     }
+  }
+
+  /** An error as the caller gets it. @param {unknown} error */
+  told(error) {
+    return this.parts.withHint(this.ofPackage(error), BEYOND);
   }
 
   /** An error of this file's copy of the classes as one of the package's. @param {unknown} error */
@@ -237,12 +229,11 @@ export class TextGenerator {
   }
 
   /**
-   * Throws InvalidInput, also while the model runs for another text.
+   * Throws InvalidInput.
    * @param {Settings | null | undefined} settings @param {readonly Prompt[]} prompts @returns {Writing}
    */
   read(settings, prompts) {
     const { stop, ...others } = readSettings(settings, this.parts.InvalidInput);
-    if (this.isRunning) throw new this.parts.InvalidInput(BUSY, { hint: BUSY_HINT });
     return { ...others, texts: prompts.map((prompt) => this.prompts.text(stop, this.prompts.encoded(prompt))) };
   }
 

@@ -39,6 +39,20 @@ export function checkNumber(name, value, InvalidInput, isWhole, least = 0) {
   if (hint) throw new InvalidInput(`${name} is ${value}`, { hint });
 }
 
+/**
+ * The inputs of one of several texts: a row of those that have a row for each, and others whole.
+ * @param {Record<string, Tensor> | undefined} inputs @param {number} row @param {number} rows @param {import('./parts.js').Parts['Tensor']} Tensor
+ */
+export function rowOf(inputs, row, rows, Tensor) {
+  if (!inputs || rows === 1) return inputs;
+  const own = (/** @type {Tensor} */ tensor) => {
+    const { type, dims, size } = tensor;
+    if (dims[0] !== rows) return tensor;
+    return new Tensor(type, tensor.data.slice(row * size / rows, (row + 1) * size / rows), [1, ...dims.slice(1)]);
+  };
+  return Object.fromEntries(Object.entries(inputs).map(([name, tensor]) => [name, own(tensor)]));
+}
+
 /** @param {Text} text @returns {Generated} */
 export function generated({ tokens, text, reason, reused, first, elapsed: milliseconds, drafted, accepted }) {
   return { tokens: [...tokens], text, reason: /** @type {Generated['reason']} */ (reason), reused, first, milliseconds, drafted, accepted };
