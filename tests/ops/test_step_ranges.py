@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.loop_models import build
 from kit.gpu import GPU
 from pyruntime import InferenceSession, SessionOptions
-from pyruntime.codegen.step_ranges import as_dispatches, as_work_units
+from pyruntime.codegen.operations import statements
+from pyruntime.codegen.step_ranges import as_dispatches, as_work_units, steps_of
+from pyruntime.ir import shape as sh
 from pyruntime.providers.wasm.threads import cost
 from pyruntime.providers.webgpu.limits import iterations
 from pyruntime.providers.webgpu.wgpu_device import shared_device
@@ -56,6 +59,24 @@ def test_edges_of_ranges(name: str, threads: int, monkeypatch: pytest.MonkeyPatc
 def test_edges_of_ranges_on_the_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers may contract products and sums of one shader, and not of the other."""
     check(model(BODIES[name], "scan", width=130), monkeypatch, 1e-4, providers=[GPU])
+
+
+@pytest.mark.parametrize("name", ["mamba_scan", "rwkv_scan", "lstm_scan"])
+def test_ranges_on_software_adapters_follow_operations(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not iterations, of which one may compute a single sum or many exponentials."""
+    device, found = shared_device(), list[float]()
+
+    def divided(kernel: Any, length: Any) -> Any:
+        steps = steps_of(kernel)
+        assert steps is not None
+        work = statements(steps.loop.body) * steps.units.extent.value
+        found.append(sh.estimate(work) * sh.estimate(length))
+        return as_dispatches(kernel, length)
+
+    monkeypatch.setattr(iterations, "as_dispatches", divided)
+    monkeypatch.setattr(device, "adapter", replace(device.adapter, software=True))
+    InferenceSession(build(name, 1024)[0].SerializeToString(), providers=[GPU])
+    assert found and all(iterations.SOFTWARE_RANGE / 2 < x <= iterations.SOFTWARE_RANGE for x in found)
 
 
 @pytest.mark.parametrize("name", ["columns", "states change places and values", "a cell"])

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from pyruntime.codegen.operations import statements, weight
 from pyruntime.codegen.step_ranges import as_work_units, steps_of
 from pyruntime.ir import shape as sh
-from pyruntime.ir.expr import Expr, walk
-from pyruntime.ir.kernel import Call, For, Kernel, Loops, Map, Reduce, Stmt, When, While
+from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce
 from pyruntime.ir.shape import AnyDim
-from pyruntime.ir.statements import expressions
 
 # Operations per nanosecond on Zen 5: in four lanes; scalar; multiply-adds of a register tile.
 LANES, SCALAR, TILE = 4, 1, 20
 SPLIT = 4000  # nanoseconds from which a second thread saves more than its two waits cost (0.3 us each)
 WAKE = 50_000  # nanoseconds from which waking a sleeping thread pays
 RANGE = 1 << 22  # operations of a range of steps, about a millisecond: runs can be stopped between ranges
-UNKNOWN = 8  # assumed iterations of a loop whose extent is not known
-_FREE = frozenset(("const", "index", "dim", "arg", "var"))
-_LONG = frozenset("exp log sin cos tan tanh erf pow sinh cosh asin acos atan asinh acosh atanh".split())
 
 
 def pays(kernel: Kernel, work: AnyDim, consecutive: AnyDim = 1) -> AnyDim:
@@ -54,24 +48,3 @@ def amount(kernel: Kernel) -> tuple[AnyDim, int]:
         elements = sh.size((*kernel.outputs[0].shape, *meaning.extents))
         return (elements, TILE) if isinstance(kernel, Call) else (elements * weight(meaning.expr), LANES)
     return (statements(meaning.body), SCALAR) if isinstance(meaning, Loops) else (0, SCALAR)
-
-
-def weight(*roots: Expr) -> int:
-    """Operations for one element."""
-    return 1 + sum(8 if e.op in _LONG else 1 for root in roots for e in walk(root) if e.op not in _FREE)
-
-
-def statements(body: Sequence[Stmt]) -> AnyDim:
-    """Operations of statements; conditions count both branches."""
-    total: AnyDim = 0
-    for s in body:
-        if isinstance(s, For):
-            known = s.extent.op in ("dim", "const")
-            total = total + statements(s.body) * (s.extent.value if known else UNKNOWN)
-        elif isinstance(s, While):
-            total = total + statements(s.body) * (UNKNOWN if s.most is None else s.most)
-        elif isinstance(s, When):
-            total = total + statements((*s.then, *s.orelse))
-        else:
-            total = total + weight(*expressions(s))
-    return total

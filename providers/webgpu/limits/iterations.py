@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from pyruntime.codegen.operations import statements
 from pyruntime.codegen.step_ranges import as_dispatches, as_start_and_steps, steps_of
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
@@ -28,7 +29,7 @@ Count = Any  # float | AnyDim
 # Most iterations of an invocation in a range of steps. Each takes up to a microsecond, because states are in memory;
 # drivers end dispatches of two seconds, and llvmpipe those of 65,535 iterations.
 RANGE = 1 << 15
-SOFTWARE_RANGE = 1 << 21  # of all invocations on adapters that compute on the CPU: up to 10 ns each
+SOFTWARE_RANGE = 1 << 22  # operations of all invocations on adapters that compute on the CPU: 1 to 4 ns each
 RANGES = 1 << 16  # each has a parameter block of 256 bytes; longer loops have longer ranges
 
 
@@ -95,8 +96,11 @@ def _in_ranges(kernel: Loops, adapter: Adapter) -> Loops:
             continue
     length: AnyDim = sh.floordiv(RANGE, rounds)
     if adapter.software:
-        invocations = sh.maximum(steps.units.extent.value * (GROUP if shares else 1), 1)
-        length = sh.minimum(length, sh.floordiv(sh.floordiv(SOFTWARE_RANGE, rounds), invocations))
+        try:
+            work = sh.maximum(statements(steps.loop.body) * steps.units.extent.value, 1)
+            length = sh.minimum(length, sh.floordiv(SOFTWARE_RANGE, work))
+        except Undecided:  # more factors than a dim may have
+            length = 1
     least = sh.maximum(sh.ceildiv(steps.loop.extent.value, RANGES), 1)
     return as_dispatches(kernel, sh.maximum(length, least))
 
