@@ -19,7 +19,7 @@ COMMANDS = {
     "training": "steps a second of training in one page, beside TensorFlow.js and jax-js, and their memory",
     "recomputation": "time and memory of steps of training within 100, 70, 50 and 30 % of what they need, natively",
     "native": "processor time on the desktop beside onnxruntime's CPU provider, with and without machine code",
-    "loops": "recurrences as Loop and Scan: step by step, as one procedure, in onnxruntime; natively",
+    "loops": "recurrences as Loop and Scan: each step by the executor, as compiled, in onnxruntime; natively",
     "loop_training": "gradients of recurrences: time of a step, and memory, by the number of steps; natively",
     "overhead": "the time of a run besides its kernels",
     "batcher": "requests a second to MiniLM through a Batcher, beside single runs",

@@ -83,6 +83,29 @@ def _control() -> Iterator[Probe]:
     )
 
 
+def _rotations() -> Iterator[Probe]:
+    """Each step rotates a row by a product of bytes, which WebAssembly repeats without the executor."""
+    row, turned = np.array([[7, 0, 255, 3]], np.uint8), np.roll(np.eye(4, dtype=np.int8), 1, 1)
+
+    def run(steps: int, last: int) -> tuple[dict[str, Any], list[Any]]:
+        count = min(steps, last + 1)
+        rows = np.array([np.roll(row, n + 1) for n in range(count)], np.uint8).reshape(count, 1, 4)
+        feeds = {"steps": np.array(steps), "last": np.array(last), "row": row, "w": turned}
+        return feeds, [np.roll(row, count), rows, np.arange(count)]
+
+    yield _probe(
+        "loop_of_products",
+        """g (int64 steps, int64 last, uint8[1, 4] row, int8[4, 4] w)
+            => (uint8[1, 4] y, uint8[K, 1, 4] rows, int64[K] numbers) {
+          y, rows, numbers = Loop <body = b (int64 i, bool c, uint8[1, 4] h)
+              => (bool more, uint8[1, 4] v, uint8[1, 4] o, int64 j) {
+            k = MatMulInteger (h, w)  v = Cast <to = 2> (k)  o = Identity (v)  j = Identity (i)  more = Less (i, last)
+          }> (steps, , row)
+        }""",
+        [run(3000, 3000), run(1, 9), run(0, 9), run(3000, 2345), run(2, 9)],
+    )
+
+
 def _data_dependent() -> Iterator[Probe]:
     kept = GRID[GRID > 0]
     yield _probe(
@@ -226,6 +249,6 @@ def _model_parts() -> Iterator[Probe]:
 
 PROBES = {
     probe.name: probe
-    for family in (_control, _data_dependent, _other_values, _element_types, _shapes, _model_parts)
+    for family in (_control, _rotations, _data_dependent, _other_values, _element_types, _shapes, _model_parts)
     for probe in family()
 }

@@ -122,6 +122,11 @@ class WasmCodeWriter:
                 self._variants = self._variants or Variants(self.module)
                 c.function = self._variants.kernel(self.module.exported[c.function], memories).name
 
+    def step_loop(self, name: str, run: str, stacks: int) -> None:
+        from .step_loop import write  # imported here because few models need it
+
+        write(self.module, name, self.module.exported[run], stacks)
+
     def finish(self) -> bytes:
         self.module.memories = 1 + max(self.further.values(), default=0)
         return self.module.to_bytes()

@@ -19,3 +19,6 @@ PANEL_ORDER = 528  # int32: how GEMV kernels read quantised weights, the sum of 
 IN_TURNS = 1  # read one panel of each third of the columns in turn
 PREFETCH = 2  # prefetch the weights that are read next
 CODES_READ = 592  # int32: KiB of quantised weights that GEMV kernels have read, approximate with several threads
+LOOP_BYTES = 65536  # of the buffer of a loop whose steps run inside WebAssembly (pyruntime/runtime/repeats.py)
+LOOP_HEAD = 32  # bytes in it before the entries of stacks
+LOOP_ADDRESSES = 4  # of a phase in it, besides those of rows

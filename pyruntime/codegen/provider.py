@@ -145,6 +145,16 @@ class CodeWriter(Protocol):
         ...
 
 
+@runtime_checkable
+class StepLoopWriter(Protocol):
+    """A code writer whose functions can run steps of a loop without the executor."""
+
+    def step_loop(self, name: str, run: str, stacks: int) -> None:
+        """Write a function that runs steps of a loop's body (pyruntime/runtime/repeats.py). run: the name of the body's
+        segment; stacks: the number of values that it stacks"""
+        ...
+
+
 class Provider(Protocol):
     """name: its name in a session's list of providers."""
 

@@ -165,15 +165,17 @@ class _Walk:
     def loop(self, step: types.LoopStep) -> None:
         body = self.header["blocks"][step["body"]]
         self.bind(step["enters"], [None, None, *step["carried"]])
-        for given in body["inputs"]:
-            self.take(given["buffer"])
+        scratch = [step["repeat"]["buffer"]] if "repeat" in step else []
+        for b in [*[v["buffer"] for v in body["inputs"]], *scratch]:
+            self.take(b)
         for b in body["unused"]:
             self.drop(b)
         self.block(step["body"])
         self.bind(step["binds"], body["outputs"][1:])
         for made, outer in zip(body["outputs"][1:], step["outputs"], strict=True):
             self.pass_on(made, outer["buffer"])
-        self.drop(body["outputs"][0]["buffer"])
+        for b in [body["outputs"][0]["buffer"], *scratch]:
+            self.drop(b)
 
     def pass_on(self, made: types.TensorValue, outer: int) -> None:
         if made["buffer"] in self.held:

@@ -48,6 +48,11 @@ class Buffers:
                     self.states[base.name] = {"buffer": number, "dtype": base.dtype.name, "dims": list(base.shape)}
         return self.numbers[base.uid]
 
+    def scratch(self, size: int) -> int:
+        """The number of a new buffer of so many bytes that holds no tensor."""
+        self.buffers.append({"size": size})
+        return len(self.buffers) - 1
+
     def tensor(self, t: Tensor) -> dict[str, Any]:
         """A tensor in the memory in which its kernel makes it."""
         return self._tensor(t, t)

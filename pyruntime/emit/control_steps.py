@@ -14,12 +14,16 @@ Control = Read | Host | If | Loop
 
 
 class ControlSteps:
-    """inner: writes a block and returns its number; host_kernels: the kernels to which Host steps refer by number."""
+    """inner: writes a block and returns its number; repeat: entries of a loop's step for a body of this number;
+    host_kernels: the kernels to which Host steps refer by number."""
 
-    def __init__(self, buffers: Buffers, inner: Callable[[Block], int]) -> None:
+    def __init__(
+        self, buffers: Buffers, inner: Callable[[Block], int], repeat: Callable[[Loop, int], dict[str, Any]]
+    ) -> None:  # fmt: skip
         self.buffers = buffers
         self.symbols = buffers.symbols
         self.inner = inner
+        self.repeat = repeat
         self.host_kernels: list[Host] = []
 
     def step(self, kernel: Control) -> Step:
@@ -63,12 +67,14 @@ class ControlSteps:
 
     def _loop(self, kernel: Loop) -> dict[str, Any]:
         tensor = self.buffers.tensor_in_linear_memory
+        body = self.inner(kernel.body)
         return {
             "trip": None if kernel.trip is None else tensor(kernel.trip),
             "condition": None if kernel.condition is None else tensor(kernel.condition),
             "carried": [tensor(t) for t in kernel.carried],
-            "body": self.inner(kernel.body),
+            "body": body,
             "outputs": [tensor(t) for t in kernel.outputs],
             "enters": self.symbols.binds(kernel.enters),
             "binds": self.symbols.binds(kernel.binds),
+            **self.repeat(kernel, body),
         }

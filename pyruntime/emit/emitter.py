@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyruntime.codegen.provider import LINEAR, ConditionalProvider, Memory
+from pyruntime.codegen.linear_memory import LOOP_BYTES
+from pyruntime.codegen.provider import LINEAR, ConditionalProvider, Memory, StepLoopWriter
 from pyruntime.emit.block_steps import BlockSteps
 from pyruntime.emit.buffers import Buffers
 from pyruntime.emit.control_steps import ControlSteps
@@ -21,7 +22,7 @@ from pyruntime.frontend.sequences import tensors_of
 from pyruntime.frontend.trace_graph import Feed, TracedGraph
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import compute_kernels, readers_of
-from pyruntime.ir.kernel import Block, Host, Leaf, Tensor, root
+from pyruntime.ir.kernel import Block, Host, Leaf, Loop, Tensor, root
 from pyruntime.ir.room import Room
 from pyruntime.ir.symbol import Symbol
 from pyruntime.placement.target import Target
@@ -73,7 +74,7 @@ class _Emitter:
         self.symbols = SymbolNames()
         self.buffers = Buffers(self.residency, self.symbols)
         self.segments = Segments(target, self.residency, self.buffers, budget)
-        self.control = ControlSteps(self.buffers, self._inner)
+        self.control = ControlSteps(self.buffers, self._inner, self._repeat)
         self.blocks: list[dict[str, Any]] = [{}, {}]
         self.persistent: set[int] = set()
 
@@ -184,6 +185,21 @@ class _Emitter:
         with self.residency.inner_block():
             self._block(block, number, Boundary({t.uid for t in block.inputs[2:]}))
         return number
+
+    def _repeat(self, loop: Loop, number: int) -> dict[str, Any]:
+        """A function that runs steps of this body without the executor, if it is one segment in linear memory, and
+        shapes do not depend on the step."""
+        block = self.blocks[number]
+        values = [*block["inputs"], *block["outputs"]]
+        has_strings = any("host" in self.buffers.buffers[v["buffer"]] for v in values)
+        if len(block["steps"]) != 1 or loop.enters or has_strings:
+            return {}
+        writer = self.target.writers.get(self.target.places.get(block["steps"][0]["op"], ""))
+        if not isinstance(writer, StepLoopWriter):
+            return {}
+        name = f"repeat_{number}"
+        writer.step_loop(name, block["steps"][0]["fn"], len(block["outputs"]) - 1 - len(loop.carried))
+        return {"repeat": {"fn": name, "buffer": self.buffers.scratch(LOOP_BYTES)}}
 
     def _block(self, block: Block, number: int, boundary: Boundary) -> None:
         in_linear_memory = [*block.outputs, *boundary.in_linear_memory]

@@ -110,6 +110,8 @@ def _count(row: Json, place: str, step: Json, call: Json, crossed: dict[int, Any
     if call["kernel"] and call["kernel"] not in row["kernels"]:
         row["kernels"].append(call["kernel"])
     row["place"] = place
+    if "repeat" in step:
+        row["loop"] = row["loop"].replace("step by step", "step by step, inside WebAssembly", 1)
     if place == "init":
         return
     row["calls"] += 1

@@ -198,6 +198,15 @@ class LoopStep(TypedDict):
     enters: Binds
     binds: Binds
     free: Buffers
+    repeat: NotRequired[Repeat]
+
+
+@final
+class Repeat(TypedDict):
+    """A function that runs steps of a loop's body, and the buffer of the loop in which it finds addresses."""
+
+    fn: str
+    buffer: int
 
 
 @final

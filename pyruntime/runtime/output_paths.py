@@ -166,7 +166,7 @@ class _Search:
         block = self.header["blocks"][number]
         for value in [*block["inputs"], *block["outputs"]]:
             self._read(value)
-        for step in block["steps"]:
+        for step in reversed(block["steps"]):  # a copy belongs to the path if a later step reads it
             self._use(step)
 
     def _read(self, value: TensorValue | None) -> None:

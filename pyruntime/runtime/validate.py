@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, cast
 
+from pyruntime.codegen.linear_memory import LOOP_BYTES
 from pyruntime.errors import InvalidModel
 from pyruntime.program import types
 from pyruntime.program.dims import symbols
@@ -344,16 +345,29 @@ class _Flow:
         self._bind(step["enters"], body["inputs"], what)
         inputs = [v["buffer"] for v in body["inputs"]]
         self._make(inputs, what)
+        scratch = [step["repeat"]["buffer"]] if "repeat" in step else []
+        self._make(scratch, what)
+        if "repeat" in step:
+            self._repeat(step, body, what)
         for n, v in enumerate(body["inputs"]):
             self._tensor(v, what, "", [dtypes[n]])
         made = self._inner(step["body"], number, set(inputs), what)
         if made[0]["dtype"] != "bool" or any(d != 1 for d in made[0]["dims"]):
             raise _damaged(f"the loop condition of {what} is not a single bool")
-        for b in inputs:
+        for b in [*inputs, *scratch]:
             self.live.discard(b)
         self.known = known
         self._bind(step["binds"], step["outputs"], what)
         self._made(step["outputs"], what)
+
+    def _repeat(self, step: types.LoopStep, body: types.Block, what: str) -> None:
+        """Check that WebAssembly can run steps of the body, and that its buffer has room for what it writes."""
+        buffer = self.buffers[step["repeat"]["buffer"]]
+        strings = [v for v in [*body["inputs"], *body["outputs"]] if "host" in self.buffers[v["buffer"]]]
+        if [s["op"] for s in body["steps"]] != ["wasm"] or len(step["enters"]) > 0 or len(strings) > 0:
+            raise _damaged(f"{what} repeats a body that needs the executor")
+        if buffer["size"] != LOOP_BYTES or "memory" in buffer or "host" in buffer or "further" in buffer:
+            raise _damaged(f"{what} has no room to repeat its body")
 
     def _inner(self, number: int, outer: int, mine: set[int], what: str) -> list[types.TensorValue]:
         """The outputs of a block that a step of block `outer` runs. Afterwards only these outputs have values."""

@@ -2,12 +2,14 @@
 
 import { evaluateAll } from '../common/dims.js';
 import { andThen } from '../common/maybe_promise.js';
+import { LATEST, LEAST, repeats, SHORT } from '../runtime/repeats.js';
 import { stackedDims } from '../runtime/stacking.js';
 
 /** @import { Binds, LoopStep, TensorValue } from '../common/program.js' */
 /** @import { State } from '../runtime/states.js' */
 /** @import { Executor } from './types.js' */
 /** @typedef {import('../common/maybe_promise.js').MaybePromise<State>} MaybeState */
+/** @typedef {(...args: number[]) => number} Steps runs steps of a loop's body, and returns their number */
 
 /**
  * @param {Executor} executor @param {import('../common/program.js').IfStep} step @param {State} state @param {string} key
@@ -38,6 +40,8 @@ export function runLoop(executor, step, state, key) {
   let going = step.condition ? Boolean(executor.readNumbers(state, step.condition)[0]) : true;
   const loop = new Loop(executor, step, key);
   let n = 0;
+  /** @type {import('../runtime/repeats.js').Repeats | null} */
+  let turns = null;
   /** @param {State} inner @returns {State} */
   const finish = (inner) => {
     going = loop.collect(inner);
@@ -47,6 +51,16 @@ export function runLoop(executor, step, state, key) {
   /** @param {State} outer @returns {MaybeState} */
   const go = (outer) => {
     while (n < trips && going) {
+      if (n < LATEST && trips - n >= LEAST) turns ??= loop.turns(outer);
+      if (turns) {
+        const wait = executor.stop?.yieldIfDue();
+        if (wait) return wait.then(() => go(outer));
+        const turn = loop.repeat(turns, n, trips);
+        going = turn.going;
+        n += turn.steps;
+        outer = turns.state;
+        continue;
+      }
       const inner = executor.runBlock(step.body, loop.begin(outer, n));
       if (inner instanceof Promise) return inner.then((later) => go(finish(later)));
       outer = finish(inner);
@@ -77,6 +91,7 @@ class Loop {
     this.stacks = made.slice(this.carried).map(() => []);
     /** For each stacked value its dims in each iteration. @type {number[][][]} */
     this.stackDims = made.slice(this.carried).map(() => []);
+    this.scratch = step.repeat ? [step.repeat.buffer] : [];
   }
 
   /** The symbols that the body's inputs set; inputs are numbered by their position among the carried values. @returns {Binds} */
@@ -90,7 +105,7 @@ class Loop {
     const after = executor.plan.advance(state, `${this.key}:enter`, (next) => {
       executor.plan.bind(next, this.enters, step.carried.map(({ dims }) => evaluateAll(dims, state.env)));
       for (const { buffer } of this.inputs.slice(2)) executor.plan.take(next, buffer);
-      for (const buffer of this.turn) executor.plan.take(next, buffer);
+      for (const buffer of [...this.turn, ...this.scratch]) executor.plan.take(next, buffer);
     });
     step.carried.forEach(({ buffer }, i) => {
       const target = this.inputs[i + 2].buffer;
@@ -137,6 +152,37 @@ class Loop {
     });
   }
 
+  /** Turns of steps inside WebAssembly from this state on, if they are possible. @param {State} state */
+  turns(state) {
+    const { executor, step } = this;
+    if (!step.repeat || !executor.code[step.repeat.fn]) return null; // a profile has no such function
+    const { address } = executor.plan.span(state, step.repeat.buffer);
+    const found = repeats(executor.plan, step, this.key, state, address, executor.stop ? SHORT : Infinity, executor.team !== null);
+    if (found) executor.memory.writeWords(found.first, Float64Array.from(found.words));
+    return found;
+  }
+
+  /** Runs a turn from step n on. @param {import('../runtime/repeats.js').Repeats} turns @param {number} n @param {number} trips */
+  repeat(turns, n, trips) {
+    const { executor: { code, header, memory }, executor, step } = this;
+    const [body] = header.blocks[step.body].steps;
+    memory.writeWords(turns.address, Float64Array.from(turns.begin(n, trips - n)));
+    const start = performance.now();
+    let steps = 0;
+    try {
+      steps = /** @type {Steps} */ (code[/** @type {{ fn: string }} */ (step.repeat).fn])(turns.address);
+    } catch (error) {
+      executor.refuse(/** @type {import('../common/program.js').WasmStep} */ (body), error);
+    }
+    const going = memory.bytes[turns.took(steps, performance.now() - start)] !== 0;
+    executor.checkFaults();
+    turns.rows.forEach(([address, size], i) => {
+      for (let n = 0; n < steps; n++) this.stackDims[i].push(this.stackDims[i][0]);
+      this.stacks[i].push(memory.bytes.slice(address, address + steps * size));
+    });
+    return { steps, going };
+  }
+
   /** @param {State} state @param {number} n @returns {State} */
   leave(state, n) {
     const { executor, step, inputs } = this;
@@ -148,7 +194,7 @@ class Loop {
       executor.plan.bind(next, step.binds, [...carried, ...stacked]);
       results.forEach(({ buffer }, i) => next.rename(inputs[i + 2].buffer, buffer));
       for (const { buffer } of step.outputs.slice(this.carried)) executor.plan.take(next, buffer);
-      next.drop([...this.turn, ...step.free]);
+      next.drop([...this.turn, ...this.scratch, ...step.free]);
     });
     step.outputs.slice(this.carried).forEach(({ buffer }, i) => {
       if (step.free.includes(buffer)) return; // nothing reads it

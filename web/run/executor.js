@@ -295,7 +295,7 @@ export class Executor {
     if (!found || found.generation !== this.plan.tables.generation) found = this.plan.planCalls(step, state, key);
     const { state: after } = found;
     const done = () => {
-      if (this.header.checked.length) this.checkFaults();
+      this.checkFaults();
       return after;
     };
     try {
@@ -310,6 +310,7 @@ export class Executor {
 
   /** Throws ExecutionError if a kernel found an index out of range, and clears the record for the next run. */
   checkFaults() {
+    if (!this.header.checked.length) return;
     const { bytes } = this.memory;
     const record = new DataView(bytes.buffer, FAULT, FAULT_BYTES);
     const node = record.getInt32(0, true);
@@ -355,6 +356,7 @@ export class Executor {
   async stoppable(step, plan, stop) {
     const start = performance.now();
     await runInPortions(this, step, plan, stop);
+    plan.layout.duration = performance.now() - start;
     if (this.warm < WARM) this.warm += Math.max(performance.now() - start, WARM / 50);
   }
 

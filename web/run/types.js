@@ -19,6 +19,10 @@
  * @property {GpuRunner | null} gpu
  * @property {Map<number, (string | number)[]>} hosts
  * @property {Map<number, (string | number)[]>} hostConstants
+ * @property {Stop | null} stop
+ * @property {import('../threads/pool.js').ThreadTeam | null} team
+ * @property {(step: import('../common/program.js').WasmStep, error: unknown) => never} refuse
+ * @property {() => void} checkFaults
  * @property {(state: State, buffer: number) => Uint8Array} bytes
  * @property {(state: State, value: TensorValue) => number[]} readNumbers
  * @property {(number: number, state: State) => MaybePromise<State>} runBlock

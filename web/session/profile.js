@@ -43,6 +43,7 @@ export async function profile(executor, run, kernels, repeat = 1) {
 function timed({ header, code, memory }, found) {
   const kernels = /** @type {Record<string, Kernel>} */ (/** @type {unknown} */ (code));
   const steps = header.blocks.flatMap((block) => block.steps);
+  const repeats = steps.flatMap((step) => (step.op === 'loop' && step.repeat ? [[step.repeat.fn, null]] : []));
   const replaced = steps.flatMap((step) => (step.op !== 'wasm' ? [] : [[step.fn, (/** @type {number} */ table) => {
     for (const call of step.calls) {
       const words = call.buffers.length + call.params.length;
@@ -53,7 +54,7 @@ function timed({ header, code, memory }, found) {
       table += 4 * (words + 1);
     }
   }]]));
-  return { ...code, ...Object.fromEntries(replaced) };
+  return { ...code, ...Object.fromEntries([...replaced, ...repeats]) };
 }
 
 /** Bytes that a call reads and writes; 0 if a size is no longer known. @param {Executor} executor @param {Call} call */

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import time
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from pyruntime.native.memory.arrays import NUMPY
 from pyruntime.program import types
 from pyruntime.program.dims import Env
+from pyruntime.runtime.repeats import LATEST, LEAST, MOST, SHORT, Repeats, repeats
 from pyruntime.runtime.stacking import stacked_dims
 from pyruntime.runtime.states import Change, State
 
@@ -44,7 +46,15 @@ def run_loop(executor: Any, step: types.LoopStep, state: State, key: str) -> Sta
     loop = _Loop(executor, step, key)
     state = loop.enter(state)
     n = 0
+    turns: Repeats | None = None
     while n < trips and condition:
+        if turns is None and n < LATEST and trips - n >= LEAST:
+            turns = loop.turns(state)
+        if turns is not None:
+            steps, condition = loop.repeat(turns, n, trips)
+            state = turns.state
+            n += steps
+            continue
         state = executor.run_block(step["body"], loop.begin(state, n))
         condition = loop.collect(state)
         state = loop.end(state)
@@ -64,7 +74,10 @@ class _Loop:
         self.unused = [b for b in body["unused"] if b not in [v["buffer"] for v in self.inputs[:2]]]
         self.condition, *self.made = body["outputs"]
         self.carried = len(step["carried"])
-        self.stacks: list[list[np.ndarray]] = [[] for _ in self.made[self.carried :]]  # values of all iterations
+        # Values of all iterations, as arrays of a row for each of them; and the shape of each.
+        self.stacks: list[list[np.ndarray]] = [[] for _ in self.made[self.carried :]]
+        self.shapes: list[list[tuple[int, ...]]] = [[] for _ in self.stacks]
+        self.scratch = [step["repeat"]["buffer"]] if "repeat" in step else []
 
     @property
     def enters(self) -> types.Binds:
@@ -79,8 +92,8 @@ class _Loop:
 
         def change(change: Change) -> None:
             self.plan.bind(change, self.enters, self._shapes(self.step["carried"], state.env))
-            for value in self.inputs[2:]:
-                self.plan.take(change, value["buffer"])
+            for buffer in [*[v["buffer"] for v in self.inputs[2:]], *self.scratch]:
+                self.plan.take(change, buffer)
             self._take_turn(change)
 
         initial = [self.values.fetch(v, state) for v in self.step["carried"]]
@@ -109,8 +122,9 @@ class _Loop:
 
     def collect(self, state: State) -> bool:
         """Copy the values to stack. Returns the condition."""
-        for stack, value in zip(self.stacks, self.made[self.carried :], strict=True):
+        for stack, shapes, value in zip(self.stacks, self.shapes, self.made[self.carried :], strict=True):
             stack.append(self.values.fetch(value, state))
+            shapes.append(stack[-1].shape)
         return bool(self.executor.host.memory[self.plan.span(state, self.condition["buffer"]).address])
 
     def end(self, state: State) -> State:
@@ -132,12 +146,40 @@ class _Loop:
         after: State = self.plan.advance_interned(state, f"{self.key}:end", change)
         return after
 
+    def turns(self, state: State) -> Repeats | None:
+        """Turns of steps inside WebAssembly from this state on, if they are possible."""
+        executor, step = self.executor, self.step
+        if "repeat" not in step or step["repeat"]["fn"] not in executor.functions or executor.timings is not None:
+            return None
+        address = self.plan.span(state, step["repeat"]["buffer"]).address
+        found = repeats(self.plan, step, self.key, state, address, SHORT / 1000, executor.has_threads)
+        if found is not None:
+            self._write(found.first, found.words)
+        return found
+
+    def repeat(self, turns: Repeats, n: int, trips: float) -> tuple[int, bool]:
+        """Run a turn from step n on. Returns the number of its steps, and the condition."""
+        executor, memory = self.executor, self.executor.host.memory
+        executor.check()
+        self._write(turns.address, turns.begin(n, int(min(trips - n, MOST))))
+        start = time.perf_counter()
+        steps = executor.functions[self.step["repeat"]["fn"]](turns.address)
+        condition = turns.took(steps, 1000 * (time.perf_counter() - start))
+        executor.check_faults()
+        for stack, shapes, (address, size) in zip(self.stacks, self.shapes, turns.rows, strict=True):
+            dtype = stack[0].dtype
+            stack.append(memory[address : address + steps * size].copy().view(dtype))
+            shapes += [shapes[0]] * steps
+        return steps, bool(memory[condition])
+
+    def _write(self, address: int, words: list[int]) -> None:
+        self.plan.memory.write_words(address, np.array(words, np.int64))
+
     def leave(self, state: State) -> State:
         """The carried values and the stacks become the outputs."""
         step, carried = self.step, self.carried
         results, scanned = step["outputs"][:carried], step["outputs"][carried:]
-        shapes = [[x.shape for x in stack] for stack in self.stacks]
-        stacked = [stacked_dims(m, len(v["dims"]), step["node"]) for m, v in zip(shapes, scanned, strict=True)]
+        stacked = [stacked_dims(m, len(v["dims"]), step["node"]) for m, v in zip(self.shapes, scanned, strict=True)]
         for value, result in zip(self.inputs[2:], results, strict=True):
             self.values.rename_host(value["buffer"], result["buffer"])
 
@@ -148,7 +190,7 @@ class _Loop:
                 change.rename(value["buffer"], result["buffer"])
             for value in scanned:
                 self.plan.take(change, value["buffer"])
-            change.drop([*self.turn, *step["free"]])
+            change.drop([*self.turn, *self.scratch, *step["free"]])
 
         after: State = self.plan.advance(state, f"{self.key}:leave{stacked}", change)
         for value, stack in zip(scanned, self.stacks, strict=True):

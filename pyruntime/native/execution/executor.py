@@ -269,7 +269,7 @@ class Executor:
         return state
 
     def run_step(self, step: types.Step, state: State, key: str) -> State:
-        self._check()
+        self.check()
         if self.changing and step.get("fn") in self.changing:
             self.has_changed_states = True
         if step["op"] == "wasm":
@@ -284,7 +284,7 @@ class Executor:
             return self.run_host(step, state, key)
         return run_if(self, step, state, key) if step["op"] == "if" else run_loop(self, step, state, key)
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Errors: Terminated if the run is to end."""
         if self.stopped():
             raise self._terminated()
@@ -304,14 +304,23 @@ class Executor:
             self._timed(step, found.table)
         else:
             self._call(self.functions[step["fn"]], found)
+        self.check_faults()
+        return found.state
+
+    def check_faults(self) -> None:
+        """Errors: ExecutionError if a kernel found an index out of range"""
         if self.checked and (fault := self.host.take_fault()):
             raise self.values.fault(*fault)
-        return found.state
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether steps that are worth several threads get them."""
+        return self._threads > 1
 
     def _call(self, function: Any, plan: Transition) -> None:
         """Run a step's kernels, with a watchdog if they may take long. Errors: Terminated."""
         job = partial(function, plan.table, 0, 1, 0)
-        if plan.is_parallel and self._threads > 1:
+        if plan.is_parallel and self.has_threads:
             job = partial(function.spmd, plan.table, threads=self._threads)
         start = time.perf_counter()
         if plan.layout.duration < SHORT:
@@ -323,7 +332,7 @@ class Executor:
     def run_gpu(self, step: types.GpuStep, state: State, key: str) -> State:
         try:
             found = state.next.get(key) or self.plan.plan_dispatches(step, state, key)
-            self.gpu.run(found.prepared, self._check)
+            self.gpu.run(found.prepared, self.check)
         except Terminated:
             raise
         except PyRuntimeError as e:
