@@ -35,7 +35,10 @@ def _lost(graph: Graph, notes: TorchNotes) -> list[str]:
     missing = [n for n, kind in notes.kinds.items() if kind == PARAMETER and n not in graph.weights]
     moved = {notes.sources(n)[0]: n for n in graph.weights if len(notes.sources(n)) == 1} if missing else {}
     products = {n.inputs[1] for n in graph.nodes if n.op in _PRODUCTS and len(n.inputs) > 1}
-    whole = {s for n in graph.weights for s in notes.sources(n) if s in missing and _is_whole(graph.weights[n])}
+    chosen = (
+        [([s for s in notes.sources(n) if s in notes.kinds], w) for n, w in graph.weights.items()] if missing else []
+    )
+    whole = {names[0] for names, w in chosen if len(names) == 1 and _is_whole(w)}
     return [n for n in missing if moved.get(n) not in products and n not in whole and not _is_shared(n, graph, notes)]
 
 
@@ -51,7 +54,7 @@ def _is_shared(name: str, graph: Graph, notes: TorchNotes) -> bool:
     own = [(n.op, x) for n in graph.nodes if notes.module(n) == module for x in n.inputs if x in graph.weights]
     for op, other in own:
         others = {n.op for n in graph.nodes if notes.module(n) != module and other in n.inputs}
-        if other.rpartition(".")[2] == last and (op not in others or not graph.notes.keys() - {""}):
+        if others and other.rpartition(".")[2] == last and (op not in others or not graph.notes.keys() - {""}):
             return True
     return False
 
