@@ -72,6 +72,11 @@ TABLE: dict[str, tuple[list[Any], list[Any], dict[str, np.ndarray], list[str]]] 
         [node("Gather", "p i", "e"), node("MatMul", "x w", "a"), node("Add", "a e", "y")], N4,
         {"w": f(4, 4), "p": f(64, 4), "i": np.arange(4)}, ["w", "p"],
     ),
+    "a vector that was broadcast, and a line": (
+        [node("MatMul", "x w", "a"), node("Mul", "a rows", "h"), node("Mul", "h line", "y")], [8, 4],
+        {"w": f(4, 4), "rows": np.tile(np.log(np.arange(1, 5, dtype=np.float32)), (8, 1)),
+         "line": np.linspace(0, 1, 4, dtype=np.float32)}, ["w", "rows", "line"],
+    ),
     "adjacency": (
         [node("MatMul", "x w", "a"), node("MatMul", "links a", "y")], [4, 4], {"w": f(4, 4), "links": LINKS}, ["w"],
     ),

@@ -31,6 +31,20 @@ def unlike_a_weight(numbers: Sequence[float]) -> str:
     return "has numbers as large as those of masks" if is_large else ""
 
 
+def collapsed(numbers: Sequence[float], shape: tuple[int, ...]) -> tuple[Sequence[float], tuple[int, ...]]:
+    """Without the axes along which nothing changes: a vector that was broadcast is how some weights begin."""
+    for axis, extent in reversed(list(enumerate(shape))):
+        inner = prod(shape[axis + 1 :])
+        step = extent * inner
+        rows = [numbers[n : n + inner] for n in range(0, len(numbers), step)] if step else []
+        if extent > 1 and all(
+            numbers[n * step + m * inner : n * step + (m + 1) * inner] == row
+            for n, row in enumerate(rows) for m in range(1, extent)
+        ):  # fmt: skip
+            numbers, shape = [x for row in rows for x in row], (*shape[:axis], 1, *shape[axis + 1 :])
+    return numbers, shape
+
+
 def repeats(numbers: Sequence[float]) -> bool:
     """Whether few numbers occur often. All equal is how many weights begin."""
     sample = numbers[:_SAMPLE]
@@ -40,7 +54,8 @@ def repeats(numbers: Sequence[float]) -> bool:
 
 def is_table(numbers: Sequence[float], shape: tuple[int, ...]) -> str:
     """Why a constant is a table that somebody computed: of sines, lines or geometric series; "" if it is none."""
-    if any(d >= _FEWEST and _follows_a_rule(numbers, shape, axis) for axis, d in enumerate(shape)):
+    is_flat = sum(d > 1 for d in shape) < 2  # some weights begin as a line, too
+    if not is_flat and any(d >= _FEWEST and _follows_a_rule(numbers, shape, axis) for axis, d in enumerate(shape)):
         return "is a table of sines, lines or geometric series"
     return ""
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 
 from pyruntime.onnx.graph import Graph, Node, Weight, subgraphs
-from pyruntime.training.graph.constant_values import is_table, numbers_of, repeats, unlike_a_weight
+from pyruntime.training.graph.constant_values import collapsed, is_table, numbers_of, repeats, unlike_a_weight
 from pyruntime.training.graph.torch_notes import PARAMETER, TorchNotes
 
 Inputs = Mapping[str, tuple[int, ...]]
@@ -107,9 +107,10 @@ class Evidence:
             return Finding(False, why)
         distinct, is_named = len(set(numbers)), self.notes.is_named(name)
         is_computed = self.notes.is_torch and not is_named
-        if why := is_table(numbers, w.shape):
+        pattern, shape = collapsed(numbers, w.shape)
+        if why := is_table(pattern, shape):
             return Finding(False, why)
-        if repeats(numbers):
+        if repeats(pattern):
             return Finding(False, "repeats few numbers", is_computed and distinct > _FEW)
         is_uniform = distinct == 1
         if any(use.node.op == "Where" for use in uses):
