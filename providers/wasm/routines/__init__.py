@@ -34,5 +34,6 @@ def routines(dots: str) -> dict[str, WasmRoutine | Any]:
         "phase_interleave": PhaseInterleave(),
         "matmul_nbits": MatmulNBits(),
         "conv_filters": _OfTraining("conv_filters"),
+        "matmul_nbits_gradient": _OfTraining("matmul_nbits_gradient"),
         "max_pool_gradient": _OfTraining("max_pool_gradient"),
     }

@@ -29,6 +29,7 @@ STORED = {bits: next(width for width in (2, 4, 8) if width >= bits) for bits in 
 LARGE = 1 << 16  # elements; smaller matrices become float32
 At = Callable[[Expr, Expr], Expr]
 COLUMNS = 128  # columns of a block, whose panels (128 x 384 floats, 192 kB) are written and read once per block of rows
+LONGEST = 384  # k of a block
 GEMV_PANELS = 32  # panels of a block for few rows, approximately
 
 
@@ -63,7 +64,7 @@ class MatmulNBits(WasmRoutine):
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
         if order != tuple(range(out.rank)) or out.dtype is not F32:
             return False
-        return takes_epilogue(out, epilogue, _groups(out.rank))
+        return takes_epilogue(out, epilogue, groups(out.rank))
 
     def emit(self, writer: Any, call: Call) -> list[Invocation]:
         a, codes, steps = (call.operand(n) for n in range(3))
@@ -73,7 +74,7 @@ class MatmulNBits(WasmRoutine):
         params = gemm.Params(
             m=m, n=n, k=k, batch=1, lda=k, ldb=size, ldc=n, stride_a=0, stride_b=0, stride_c=0, mc=mc, nc=nc, kc=kc
         )
-        return [product_call(writer, call, layout, _groups(call.out.rank), [a, codes, steps], params)]
+        return [product_call(writer, call, layout, groups(call.out.rank), [a, codes, steps], params)]
 
 
 def _blocks(m: AnyDim, n: int, k: int, threads: int, in_place: int) -> tuple[AnyDim, AnyDim, AnyDim]:
@@ -81,7 +82,7 @@ def _blocks(m: AnyDim, n: int, k: int, threads: int, in_place: int) -> tuple[Any
     panels = -(-n // PANEL)
     few = PANEL * -(-panels // (threads * max(1, panels // (GEMV_PANELS * threads))))
     columns = sh.select(sh.compare("le", m, in_place), few, COLUMNS)
-    return sh.clamp(m, 1, 192), columns, min(-(-k // GROUP) * GROUP, 384)
+    return sh.clamp(m, 1, 192), columns, min(-(-k // GROUP) * GROUP, LONGEST)
 
 
 def prepare_halves(call: Call) -> list[Kernel]:
@@ -105,7 +106,7 @@ def prepare_halves(call: Call) -> list[Kernel]:
     return [*before, codes, special, product]
 
 
-def _groups(rank: int) -> Groups:
+def groups(rank: int) -> Groups:
     return (), (), tuple(range(rank - 1)), (rank - 1,)
 
 

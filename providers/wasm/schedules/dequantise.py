@@ -34,13 +34,13 @@ def pack_codes(module: Module, layout: WeightCodes, arithmetic: Arithmetic) -> F
         f.emit("i32.mul", "i32.add").set(steps)
         f.emit(p["to"]).set(to).emit(p["k"]).set(left)
         f.emit(p["size"], p["k0"], p["size"], "i32.rem_u", "i32.sub").set(in_block)
-        _load_steps(f, layout, steps, scale, added)
+        load_steps(f, layout, steps, scale, added)
         with f.block() as done, f.loop() as again:
             f.emit(left).i32(0).emit("i32.le_s").br_if(done)
             f.emit(in_block, "i32.eqz")
             with f.if_():
                 f.add(steps, layout.step_bytes).emit(p["size"]).set(in_block)
-                _load_steps(f, layout, steps, scale, added)
+                load_steps(f, layout, steps, scale, added)
             _pack_group(f, layout, code, constants, (scale, added), to, arithmetic)
             f.add(code, layout.group_bytes).add(to, 4 * PANEL * GROUP).add(in_block, -GROUP).add(left, -GROUP)
             f.br(again)
@@ -70,7 +70,7 @@ def _pack_group(
     values(f, layout, code, constants, store, arithmetic is Arithmetic.FUSED)
 
 
-def _load_steps(f: Function, layout: WeightCodes, steps: int, scale: list[Any], added: list[Any]) -> None:
+def load_steps(f: Function, layout: WeightCodes, steps: int, scale: list[Any], added: list[Any]) -> None:
     for half in (0, 1):
         if layout.bits == 16:
             f.f32x4(HALF_STEP).set(scale[half])

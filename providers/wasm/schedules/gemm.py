@@ -23,7 +23,7 @@ from .arguments import KERNEL, ArgumentBlock, Word
 from .arithmetic import Arithmetic
 from .few_rows import copied_row, few_bytes
 from .gemv_integers import integer_rows, largest_row, quantise_rows
-from .layouts import Dense, Layout, Packed
+from .layouts import Dense, Layout, Packed, TransposedCodes
 from .pack_panels import pack_cols, pack_rows
 from .panel_order import FEW_ROWS, StepWords
 from .register_tile import (
@@ -37,7 +37,7 @@ from .register_tile import (
     flags_of,
     panels_block,
 )
-from .right_operand import Matrix, right_operand, rows_in_place
+from .right_operand import Matrix, PackedOperand, right_operand, rows_in_place
 from .weight_codes import GROUP, WeightCodes
 
 PACK_COLUMNS = 64
@@ -102,7 +102,7 @@ PACK_ARGUMENTS = ArgumentBlock(PackBuffers._fields, PackParams._fields)
 
 
 def arguments_of(layout: Layout) -> ArgumentBlock:
-    return QUANTISED_ARGUMENTS if isinstance(layout, WeightCodes) else ARGUMENTS
+    return QUANTISED_ARGUMENTS if isinstance(layout, (WeightCodes, TransposedCodes)) else ARGUMENTS
 
 
 def blocks(m: AnyDim, n: AnyDim, k: AnyDim, threads: int = 1, few: int = 8) -> tuple[AnyDim, AnyDim, AnyDim]:
@@ -146,7 +146,7 @@ def units(m: AnyDim, n: AnyDim, batch: AnyDim, mc: AnyDim, nc: AnyDim) -> AnyDim
 def scratch_bytes(layout: Layout, p: Params[AnyDim], in_place: int = FEW_ROWS) -> AnyDim:
     """Return the scratch bytes of a thread; thread t uses scratch + t * scratch_bytes. in_place: `rows_in_place`"""
     panels = sh.ceildiv(p.nc, PANEL) * PANEL * (sh.ceildiv(p.kc, GROUP) * GROUP) * 4
-    if isinstance(layout, Dense):
+    if isinstance(layout, (Dense, TransposedCodes)):
         return panels
     row = copied_row(p.k)
     if isinstance(layout, WeightCodes) and layout.digits:
@@ -171,8 +171,13 @@ def _addresses(f: Function, at: Buffers[Ptr], w: Params[I32], p: Block, high: I3
 def _unit(module: Module, layout: Layout, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
     """One block of C."""
     panels, arguments = panels_block(module, arithmetic, epilogue.tile()), arguments_of(layout)
-    words = StepWords(len(Buffers._fields), arguments.word("ldb", epilogue.extra))
-    b = right_operand(module, layout, arithmetic, epilogue.tile(), words)
+    words = StepWords(len(Buffers._fields), *[arguments.word(name, epilogue.extra) for name in ("ldb", "n")])
+    if isinstance(layout, TransposedCodes):
+        from .pack_transposed import TransposedOperand  # sessions that only run models do not load it
+
+        b: PackedOperand = TransposedOperand(module, layout.codes, arithmetic, words)
+    else:
+        b = right_operand(module, layout, arithmetic, epilogue.tile(), words)
     f, (args, unit, scratch, reuse) = module.inner("matmul_unit", Unit)
     buffers = Buffers(*arguments.pointers(f, *Buffers._fields))
     w = Params(*arguments.integers(f, epilogue.extra))

@@ -32,4 +32,15 @@ class Dense:
         return 2 if self.half else 4
 
 
-Layout = Packed | Dense | WeightCodes
+@dataclass(frozen=True, slots=True)
+class TransposedCodes:
+    """The transpose of a matrix of codes, for gradients (pack_transposed.py)."""
+
+    codes: WeightCodes
+
+    @property
+    def name(self) -> str:
+        return f"{self.codes.name}t"
+
+
+Layout = Packed | Dense | WeightCodes | TransposedCodes

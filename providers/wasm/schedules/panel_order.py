@@ -55,10 +55,12 @@ class PanelFormat:
 
 @dataclass(frozen=True, slots=True)
 class StepWords:
-    """Positions in the argument block: of the steps' address, and of the number of k that share a step."""
+    """Positions in the argument block: of the steps' address, of the number of k that share a step, and of the number
+    of columns."""
 
     address: int
     block: int
+    columns: int = 0
 
 
 RowBytes = Callable[[Function, int, int], Function]  # (f, k, size of a block) pushes the bytes of k elements of a row

@@ -215,6 +215,7 @@ def right_operand(
         in_rows = not layout.transposed and not layout.half
         native = arithmetic if in_rows and has_native_block(module, arithmetic) else None
         return DenseOperand(block, few, pack(module, layout.half), layout, native)
+    assert isinstance(layout, WeightCodes)
     gemv = (gemv_integers if layout.digits else gemv_dequantised)(module, layout, arithmetic, tile, words)
     pack_ = pack_codes(module, layout, arithmetic)
     return QuantisedOperand(gemv, _by_panel(module, layout, arithmetic, tile), pack_, layout, words.address)
