@@ -59,6 +59,8 @@ export interface StepOptions extends StopOptions { rate?: number | undefined }
 export interface TrainingSession {
   step(feeds: Feeds, options?: StepOptions): Promise<StepResult>;
   accumulate(feeds: Feeds, options?: StopOptions): Promise<StepResult>;
+  /** The gradients of the loss of a batch by name of the weight, without a step. The session needs the option `accumulate`. */
+  gradients(feeds: Feeds, options?: StopOptions): Promise<Record<string, Tensor>>;
   apply(options?: StepOptions & { sum?: boolean | undefined }): Promise<StepResult>;
   evaluate(feeds: Feeds, outputs?: string[], options?: StopOptions): Promise<{ readonly loss: number } & Record<string, any>>;
   /** Tells the schedule `plateau` a value, such as the loss of held-out data; returns the rate of the next step. */

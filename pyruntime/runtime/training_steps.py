@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from pyruntime.errors import InvalidInput
+from pyruntime.errors import ExecutionError, InvalidInput
 from pyruntime.runtime.step_numbers import StepNumbers
 
 # names in the graph of a step
@@ -19,6 +19,7 @@ LOSS = "training:loss"  # of an evaluation
 STEP = "step"  # a step of one batch
 ADD = "add"  # adds the gradients of a batch to those that wait
 ADD_FIRST = "add first"  # the same, as the first half of a step
+SHOW = "show"  # computes the gradients of a batch, in place of those that wait
 UPDATE = "update"  # a step with the gradients that wait
 EVALUATE = "evaluate"
 
@@ -92,6 +93,14 @@ class TrainingSteps:
         self._require_accumulation()
         return self._run(ADD, None, 1.0)
 
+    def gradients(self) -> StepRun:
+        """Leaves the gradients of a batch in the states of those that wait. Errors: InvalidInput for a session that
+        does not accumulate, or if gradients wait"""
+        self._require_accumulation()
+        if self.numbers.waiting > 0:
+            raise InvalidInput("gradients of earlier batches wait for a step", hint="call apply()")
+        return self._run(SHOW, None, 1.0)
+
     def apply(self, rate: float | None, sums: bool) -> StepRun:
         """A step with the mean of the gradients that wait, or with their sum. Errors: InvalidInput if none wait"""
         self._require_accumulation()
@@ -126,6 +135,11 @@ class TrainingSteps:
             raise InvalidInput("this session makes a step of each batch", hint="create it with the option accumulate")
 
     # ── after a run ──
+
+    def check_gradients(self, result: StepResult) -> None:
+        """Errors: ExecutionError if they were not written because they are not finite"""
+        if not is_finite(result.loss) or not is_finite(result.norm):
+            raise ExecutionError("the gradients are not finite", hint='see the loss, or set on_nan to "go on"')
 
     def ended(self, run: StepRun, values: list[float]) -> StepOutcome:
         """values: loss, whether it and all gradients are finite, norm of the gradients; an update has no loss"""

@@ -174,3 +174,30 @@ def test_a_text_that_does_not_fit_has_an_infinite_loss_or_counts_nothing() -> No
         loss_and_gradients("ctc", {}, [x], [texts, np.array([4, 3]), lengths[1]])
     with pytest.raises(ExecutionError, match="index"):
         loss_and_gradients("ctc", {}, [x], [np.array([[1, 4], [1, 2]]), np.array([3, 3]), lengths[1]])
+
+
+@pytest.mark.parametrize("provider", ["wasm", "webgpu"])
+def test_gradients_without_a_step(provider: str) -> None:
+    """Those by which SGD changes the weights; accumulated gradients and steps stay right."""
+    options: Any = {**CLASSES, "optimizer": {"sgd": {"rate": 1.0}}, "providers": [provider]}
+    feeds, others = batch(8), batch(5)
+    with TrainingSession(dense(), **options) as plain, TrainingSession(dense(), **options, accumulate=True) as s:
+        for n in range(2):
+            before = s.weights()
+            s.gradients(others)
+            gradients = s.gradients(feeds)
+            assert all(np.array_equal(w, before[name]) for name, w in s.weights().items())
+            assert gradients.keys() == before.keys() and plain.step(feeds).step == s.step(feeds).step == n + 1
+            for name, w in s.weights().items():
+                np.testing.assert_allclose(before[name] - w, gradients[name], rtol=1e-4, atol=1e-6)
+                np.testing.assert_allclose(plain.weights()[name], w, rtol=1e-4, atol=1e-6)
+        s.accumulate(feeds)
+        with pytest.raises(InvalidInput, match="wait for a step"):
+            s.gradients(feeds)
+        s.apply()
+        bad = {**feeds, "x": np.full_like(feeds["x"], np.nan)}
+        with pytest.warns(RuntimeWarning), pytest.raises(ExecutionError, match="not finite"):
+            s.gradients(bad)
+        assert s.step(feeds).applied
+        with pytest.raises(InvalidInput, match="option accumulate"):
+            plain.gradients(feeds)

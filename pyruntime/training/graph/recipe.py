@@ -288,10 +288,11 @@ def _loss(value: Any, n: int) -> Loss:
     if not kind:
         names = ", ".join(f'"{name}"' for name in rest) or "without a name"
         raise InvalidInput(f"loss {names} is not known", hint=f"known: output, onnx, {', '.join(LOSSES)}")
-    output, *more = _compared(kind, rest.pop(kind))
+    compared = rest.pop(kind)
     lengths = tuple(rest.pop(name, name if n == 0 else f"{name}{n + 1}") for name in LENGTHS.get(kind, ()))
     settings = LOSSES.get(kind, {})
     _known(f"setting of {kind}", rest, settings)
+    output, *more = _compared(kind, compared)
     own = {name: _loss_setting(kind, name, value) for name, value in rest.items()}
     target = "" if kind in WITHOUT_TARGET else target
     return Loss(kind, output, target, scale, {**settings, **own}, tuple(more), lengths)

@@ -23,6 +23,7 @@ from pyruntime.onnx.graph import Graph, TensorType, Weight
 from pyruntime.onnx.sources import FileSource, MemorySource
 from pyruntime.runtime.step_numbers import StepNumbers
 from pyruntime.runtime.trained_weights import (
+    GRADIENT,
     IDLE,
     START,
     TrainedWeight,
@@ -169,6 +170,15 @@ class TrainingCore:
         """Add the gradients of a batch to those of earlier ones, for a later `apply`."""
         with self._turn:
             return self._perform(self._steps.accumulate(), feeds, run_options)
+
+    def gradients(self, feeds: Mapping[str, Any], *, run_options: Any = None) -> dict[str, Any]:
+        """The gradients of the loss of a batch by name of the weight, without a step and before `clip`. Operators are
+        as in a step, and running statistics change. The session needs the option accumulate. Errors: ExecutionError if
+        the gradients are not finite"""
+        with self._turn:
+            self._steps.check_gradients(self._perform(self._steps.gradients(), feeds, run_options))
+            states = self._states()
+            return {w.name: self._arrays.array(states[GRADIENT + w.name]) for w in self._trained.listed(True)}
 
     def apply(
         self, *, rate: float | None = None, sum: bool = False, run_options: Any = None

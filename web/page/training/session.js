@@ -4,6 +4,7 @@ import { InvalidInput } from '../../common/errors.js';
 import { warn } from '../../common/log.js';
 import { differingDims } from '../../common/dim_names.js';
 import { optionsOf } from '../../common/records.js';
+import { GRADIENT } from '../../runtime/trained_weights.js';
 import { APPLY, LOSS, NUMBERS, RESULT, TrainingSteps } from '../../runtime/training_steps.js';
 import { checkGiven, fitted } from './values.js';
 import { REFUSED, TRAINING_OPTIONS } from './training_options.js';
@@ -65,6 +66,16 @@ export class TrainingSession extends SessionWeights {
     const { signal } = optionsOf(options, { signal: null }, 'accumulate');
     const batch = this.copied(feeds);
     return this.inTurn(() => this.perform(this.steps.accumulate(), batch, signal));
+  }
+
+  /** The gradients of the loss of a batch by name of the weight, without a step. @param {Feeds} feeds @param {StepOptions} [options] @returns {Promise<Feeds>} */
+  async gradients(feeds, options) {
+    const { signal } = optionsOf(options, { signal: null }, 'gradients');
+    const batch = this.copied(feeds);
+    return this.inTurn(async () => {
+      this.steps.checkGradients(await this.perform(this.steps.gradients(), batch, signal));
+      return this.tensors(GRADIENT);
+    });
   }
 
   /** @param {StepOptions & { sum?: boolean | null }} [options] @returns {Promise<StepResult>} */

@@ -41,10 +41,11 @@ export class SessionWeights {
     return this.inTurn(() => this.tensors());
   }
 
-  async tensors() {
+  /** States by name of the weight that they belong to. @param {string} [prefix] of their names */
+  async tensors(prefix = '') {
     const values = await this.states('read');
-    const known = this.info.weights.filter(({ name }) => values[name]);
-    return Object.fromEntries(known.map(({ name, shape, dtype }) => [name, new this.parts.Tensor(dtype, arrayOf(values[name], dtype), shape)]));
+    const known = this.info.weights.filter(({ name }) => values[prefix + name]);
+    return Object.fromEntries(known.map(({ name, shape, dtype }) => [name, new this.parts.Tensor(dtype, arrayOf(values[prefix + name], dtype), shape)]));
   }
 
   /** Replaces weights. @param {Record<string, any>} tensors by name */
