@@ -163,3 +163,20 @@ def batch(rows: int, seed: int = 0) -> dict[str, np.ndarray]:
     """Feeds of `dense` and `layer` with a loss of classes."""
     rng = np.random.default_rng(seed)
     return {"x": rng.normal(size=(rows, 6)).astype(np.float32), "target": rng.integers(0, 3, rows)}
+
+
+def of_outputs(outputs: list[np.ndarray]) -> bytes:
+    """A model whose outputs are weights: "y0" = "w0" times 1, and so on."""
+    names = range(len(outputs))
+    return model(
+        [node("Mul", f"w{n} one", f"y{n}") for n in names], {"one": (T.FLOAT, [])},
+        {f"y{n}": (T.FLOAT, [*outputs[n].shape]) for n in names},
+        {f"w{n}": outputs[n].astype(np.float32) for n in names},
+    )  # fmt: skip
+
+
+def noisy_classes(count: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Feeds of `dense`, whose classes are mostly the largest of the first three inputs."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(count, 6)).astype(np.float32)
+    return {"x": x, "target": (x[:, :3] + rng.normal(size=(count, 3))).argmax(1)}

@@ -55,6 +55,21 @@ export interface TrainingOptions extends InferenceSession.SessionOptions {
 export interface StopOptions { signal?: AbortSignal | undefined }
 /** rate: of learning, instead of the schedule's. */
 export interface StepOptions extends StopOptions { rate?: number | undefined }
+/** Tensors by name, whose rows make batches; a list or other iterable of batches; or a function of the epoch's number that returns one of these. */
+export type FitData = Feeds | Iterable<Feeds> | AsyncIterable<Feeds> | ((epoch: number) => FitData | Promise<FitData>);
+/** loss: mean of the batches, each before its step; validation: mean loss of the held-out data after the epoch; steps: how many changed weights. */
+export interface FitEpoch { readonly epoch: number; readonly loss: number; readonly validation: number | null; readonly rate: number; readonly steps: number; readonly isBest: boolean }
+/** callbacks: after each step and each epoch; `false` ends the work. patience: epochs without a lower loss, after which it ends. keepBest: the weights are those of the best epoch at the end. */
+export interface FitOptions extends StopOptions {
+  epochs?: number | undefined;
+  batchSize?: number | undefined;
+  validation?: FitData | null | undefined;
+  callbacks?: readonly ((result: StepResult | FitEpoch) => unknown)[] | undefined;
+  shuffle?: boolean | undefined;
+  seed?: number | null | undefined;
+  patience?: number | null | undefined;
+  keepBest?: boolean | undefined;
+}
 /** Trains a model in the worker. `apply` makes a step with the gradients that `accumulate` has added; `state` is a safetensors file. */
 export interface TrainingSession {
   step(feeds: Feeds, options?: StepOptions): Promise<StepResult>;
@@ -63,6 +78,8 @@ export interface TrainingSession {
   gradients(feeds: Feeds, options?: StopOptions): Promise<Record<string, Tensor>>;
   apply(options?: StepOptions & { sum?: boolean | undefined }): Promise<StepResult>;
   evaluate(feeds: Feeds, outputs?: string[], options?: StopOptions): Promise<{ readonly loss: number } & Record<string, any>>;
+  /** Steps over a set of data, several times; best: number of the best epoch. */
+  fit(dataset: FitData, options?: FitOptions): Promise<{ readonly epochs: readonly FitEpoch[]; readonly best: number }>;
   /** Tells the schedule `plateau` a value, such as the loss of held-out data; returns the rate of the next step. */
   observe(value: number): Promise<number>;
   parameters(): { name: string; shape: number[]; dtype: string; reason: string }[];

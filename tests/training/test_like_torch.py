@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kit import torch_formulas as formulas
-from kit.training_networks import T, batch, dense, model, node, random
+from kit.training_networks import T, batch, dense, model, node, of_outputs, random
 from pyruntime import InvalidInput, TrainingSession
 from pyruntime.errors import ExecutionError
 
@@ -122,16 +122,6 @@ def test_what_is_refused(options: Any, message: str) -> None:
 
 
 # ── losses ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def of_outputs(outputs: list[np.ndarray]) -> bytes:
-    """A model whose outputs are weights: "y0" = "w0" times 1, and so on."""
-    names = range(len(outputs))
-    return model(
-        [node("Mul", f"w{n} one", f"y{n}") for n in names], {"one": (T.FLOAT, [])},
-        {f"y{n}": (T.FLOAT, [*outputs[n].shape]) for n in names},
-        {f"w{n}": outputs[n].astype(np.float32) for n in names},
-    )  # fmt: skip
 
 
 def loss_and_gradients(

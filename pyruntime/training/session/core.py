@@ -21,6 +21,7 @@ from pyruntime.onnx import load
 from pyruntime.onnx.edit import export_plan
 from pyruntime.onnx.graph import Graph, TensorType, Weight
 from pyruntime.onnx.sources import FileSource, MemorySource
+from pyruntime.runtime.fitting import FitEpoch, FitPlan
 from pyruntime.runtime.step_numbers import StepNumbers
 from pyruntime.runtime.trained_weights import (
     GRADIENT,
@@ -41,6 +42,7 @@ from pyruntime.training.files.safetensors import Stored
 from pyruntime.training.graph.recipe import Recipe, not_negative, recipe_of
 from pyruntime.training.graph.training_graph import training_graph
 from pyruntime.training.session.file_writing import assembled, write_file
+from pyruntime.training.session.fitting import Data, FitResult, fit
 from pyruntime.training.session.state_values import StateValues
 
 T = TypeVar("T")
@@ -200,6 +202,42 @@ class TrainingCore:
         results = self._session.run(run.outputs, self._feeds(run, feeds), run_options)
         found = dict(zip(run.outputs, results, strict=True))
         return {"loss": found.pop(LOSS).tolist(), **found} if LOSS in found else found
+
+    def fit(
+        self, dataset: Any, *, epochs: int = 1, batch_size: int = 32, validation: Any = None,
+        callbacks: Sequence[Callable[[Any], Any]] = (), shuffle: bool = True, seed: int | None = None,
+        patience: int | None = None, keep_best: bool = True, run_options: Any = None,
+    ) -> FitResult:  # fmt: skip
+        """Steps over a set of data, several times. See docs/training.md.
+
+        dataset, validation: arrays by name, whose rows make batches of batch_size; a list or other iterable of batches;
+            or a function of the epoch's number that returns one of these
+        callbacks: called with the result of each step and of each epoch; False ends the work
+        seed: of the order of rows and lists (shuffle), by default that of the session
+        patience: ends after so many epochs without a lower loss; keep_best: of the held-out data, at the end"""
+        plan = FitPlan(epochs, batch_size, patience)
+        data = Data(dataset, batch_size, self._training.targets, self._rows_of)
+        held = None if validation is None else Data(validation, batch_size, self._training.targets, self._rows_of)
+        order = (self._recipe.seed if seed is None else seed) if shuffle else None
+        own = [self._observe_epoch] if self._recipe.schedule == "plateau" else []
+        return fit(self, plan, data, held, order, [*own, *callbacks], keep_best, run_options)
+
+    def _observe_epoch(self, done: FitEpoch | StepResult) -> None:
+        if isinstance(done, FitEpoch):
+            self.observe(done.loss if done.validation is None else done.validation)
+
+    def _rows_of(self, name: str, x: Any) -> Callable[[list[int]], Any]:
+        """What returns some rows of an array. NumPy's need no copy of the whole."""
+        if hasattr(x, "__array_interface__"):
+            return lambda rows: x[rows]
+        t = self._arrays.stored(name, x)
+        size, data = len(t.data) // max(t.shape[0], 1), memoryview(t.data)
+
+        def taken(rows: list[int]) -> Any:
+            part = b"".join(data[n * size : (n + 1) * size] for n in rows)
+            return self._arrays.feed(Stored(t.dtype, (len(rows), *t.shape[1:]), part))
+
+        return taken
 
     def observe(self, value: float) -> float:
         """Tell the schedule "plateau" a value, such as the loss of held-out data, which may lower the rate; returns the

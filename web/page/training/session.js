@@ -6,6 +6,7 @@ import { differingDims } from '../../common/dim_names.js';
 import { optionsOf } from '../../common/records.js';
 import { GRADIENT } from '../../runtime/trained_weights.js';
 import { APPLY, LOSS, NUMBERS, RESULT, TrainingSteps } from '../../runtime/training_steps.js';
+import { fit } from './fit.js';
 import { checkGiven, fitted } from './values.js';
 import { REFUSED, TRAINING_OPTIONS } from './training_options.js';
 import { SessionWeights } from './session_weights.js';
@@ -98,6 +99,11 @@ export class TrainingSession extends SessionWeights {
       const { [LOSS]: loss, ...found } = await this.send(run, batch, signal);
       return loss ? { loss: loss.data[0], ...found } : found;
     });
+  }
+
+  /** Steps over a set of data, several times (fit.js). @param {unknown} dataset @param {object} [options] */
+  async fit(dataset, options) {
+    return fit(this, dataset, options);
   }
 
   /** Tells the schedule `plateau` a value; returns the rate of the next step. @param {number} value */

@@ -1,0 +1,106 @@
+"""`fit`, gradients without a step, and further losses, optimisers and schedules in pages: as natively."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from e2e.conftest import Tab
+from e2e.test_training import encoded
+from kit import torch_formulas as formulas
+from kit.training_networks import dense, noisy_classes, of_outputs
+from pyruntime import TrainingSession
+
+FIT = """
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const tensors = ({ x, target }) => ({
+    x: new ort.Tensor('float32', Float32Array.from(x), [x.length / 6, 6]),
+    target: new ort.Tensor('int32', Int32Array.from(target), [target.length]),
+  });
+  const session = await ort.TrainingSession.create(bytes(arg.model), { ...arg.options, executionProviders: ['wasm'] });
+  const [train, held] = [tensors(arg.train), tensors(arg.held)];
+  const heard = [];
+  const callbacks = [async (result) => { heard.push(Object.keys(result).length); }];
+  const whole = await session.fit(train, { epochs: 3, batchSize: 8, validation: held, callbacks });
+  async function* stream() { for (const half of [train, held]) yield half; }
+  const streamed = await session.fit(() => stream(), { epochs: 2, patience: null });
+  const stopped = await session.fit([train, held], { epochs: 9, callbacks: [() => false] });
+  const numbers = (found) => Object.fromEntries(Object.entries(found).map(([name, { data }]) => [name, [...data]]));
+  const weights = numbers(await session.weights());
+  const gradients = numbers(await session.gradients(held));
+  let refused = '';
+  try {
+    await session.fit(stream(), { epochs: 2 });
+  } catch (error) {
+    refused = `${error.name}: ${error.message}`;
+  }
+  await session.release();
+  return { whole, streamed, stopped: stopped.epochs.length, heard, weights, gradients, refused };
+"""
+PAGE = {
+    "loss": {"crossEntropy": "y"}, "optimizer": {"rmsprop": {"rate": 0.02, "centered": True}}, "accumulate": True,
+    "groups": [{"match": "b*", "rate": 0.01}], "noDecay": "vectors",
+    "schedule": {"getLinearScheduleWithWarmup": {"numWarmupSteps": 2, "numTrainingSteps": 40}},
+}  # fmt: skip
+NATIVE: dict[str, Any] = {
+    "loss": {"cross_entropy": "y"}, "optimizer": PAGE["optimizer"], "accumulate": True, "groups": PAGE["groups"],
+    "no_decay": "vectors",
+    "schedule": {"get_linear_schedule_with_warmup": {"num_warmup_steps": 2, "num_training_steps": 40}},
+}  # fmt: skip
+
+
+def test_fit(page: Tab) -> None:
+    train, held = noisy_classes(35), noisy_classes(20, 1)
+    lists = [{name: x.ravel().tolist() for name, x in feeds.items()} for feeds in (train, held)]
+    found = page.run(FIT, {"model": encoded(dense()), "options": PAGE, "train": lists[0], "held": lists[1]})
+    with TrainingSession(dense(), **NATIVE) as s:
+        whole = s.fit(train, epochs=3, batch_size=8, validation=held)
+        streamed = s.fit(lambda _: iter([train, held]), epochs=2)
+        s.fit([train, held], epochs=9, callbacks=[lambda _: False])
+        for ours, theirs in ((whole, found["whole"]), (streamed, found["streamed"])):
+            assert ours.best == theirs["best"]
+            for a, b in zip(ours.epochs, theirs["epochs"], strict=True):
+                assert b["loss"] == pytest.approx(a.loss, rel=1e-4) and b["rate"] == pytest.approx(a.rate)
+                assert (b["validation"] is None) == (a.validation is None) and b["steps"] == a.steps
+        assert found["stopped"] == 1 and found["heard"] == ([5] * 5 + [6]) * 3
+        for name, w in s.weights().items():
+            np.testing.assert_allclose(found["weights"][name], w.ravel(), rtol=1e-3, atol=1e-4)
+        for name, g in s.gradients(held).items():
+            np.testing.assert_allclose(found["gradients"][name], g.ravel(), rtol=1e-2, atol=1e-4)
+    assert found["refused"].startswith("InvalidInput: the data had no batch in epoch 2")
+
+
+LOSSES = """
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const array = (type) => (type === 'int32' ? Int32Array : Float32Array);
+  const tensor = ([type, data, dims]) => new ort.Tensor(type, array(type).from(data), dims);
+  const losses = [];
+  for (const { model, options, feeds } of arg) {
+    const session = await ort.TrainingSession.create(bytes(model), { ...options, executionProviders: ['wasm'] });
+    const given = Object.fromEntries(Object.entries(feeds).map(([name, feed]) => [name, tensor(feed)]));
+    losses.push((await session.step(given)).loss);
+    await session.release();
+  }
+  return losses;
+"""
+CAMEL = {"cross_entropy": "crossEntropy", "pos_weight": "posWeight", "batch_first": "batchFirst"}
+
+
+def test_losses(page: Tab) -> None:
+    """One of each kind."""
+    cases = {case[0]: case for case in formulas.LOSSES}.values()
+    given = []
+    for kind, settings, outputs, feeds, *_ in cases:
+        names = [f"y{n}" for n in range(len(outputs))]
+        loss = {kind: names if len(names) > 1 else names[0], **settings}
+        named = dict(zip(["target", "input_lengths", "target_lengths"], feeds, strict=False))
+        given.append({
+            "model": encoded(of_outputs(outputs)), "options": {"loss": {CAMEL.get(k, k): v for k, v in loss.items()}},
+            "feeds": {"one": ["float32", [1], []], **{
+                name: ["float32" if x.dtype.kind == "f" else "int32", x.ravel().tolist(), [*x.shape]]
+                for name, x in named.items()}},
+        })  # fmt: skip
+    expected = [formula(*outputs, *feeds) for _, _, outputs, feeds, formula, _ in cases]
+    np.testing.assert_allclose(page.run(LOSSES, given), expected, rtol=1e-5)
