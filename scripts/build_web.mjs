@@ -115,6 +115,14 @@ const keepsComments = {
 /** What few pages need, with a file of its own for what is imported late. */
 const EXTRAS = { format: /** @type {const} */ ('esm'), splitting: true, outExtension: { '.js': '.mjs' }, chunkNames: '[name]' };
 
+/** The reader of formats shares nothing: a second chunk of shared modules would have the name of the first. */
+const formatsApart = {
+  name: 'formats-apart',
+  setup(builder) {
+    builder.onResolve({ filter: /\/formats\/formats\.js$/ }, ({ kind }) => (kind === 'dynamic-import' ? { path: './formats.mjs', external: true } : undefined));
+  },
+};
+
 /** Bundles of pages shorten the names of private members, which modules translated from Python write with an underscore. */
 const PRIVATE = { mangleProps: /^_[a-z]/, reserveProps: /^_module$/ };
 
@@ -166,8 +174,9 @@ async function bundles() {
     build({ ...node, format: 'esm', outfile: join(DIST, 'ort.node.mjs') }),
     build({ ...node, ...script, banner: { js: MODULE_URL }, format: 'cjs', outfile: join(DIST, 'ort.node.cjs') }),
     build({ ...node, format: 'esm', entryPoints: [join(ROOT, 'web/node/worker.js')], outfile: join(DIST, 'worker.node.mjs') }),
-    build({ ...index, ...EXTRAS, entryPoints: { extras: join(ROOT, 'web/extras/index.js') }, outdir: DIST }),
     build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/module.js')], outfile: join(DIST, 'module.mjs') }),
+    build({ ...index, ...EXTRAS, plugins: [keepsComments, formatsApart], entryPoints: { extras: join(ROOT, 'web/extras/index.js') }, outdir: DIST }),
+    build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/extras/formats/formats.js')], outfile: join(DIST, 'formats.mjs') }),
     build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/install.js')], outfile: join(DIST, 'offline.mjs') }),
     build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/service_worker.js')], outfile: join(DIST, 'offline.sw.mjs') }),
     build({ ...index, format: 'iife', entryPoints: [join(ROOT, 'web/offline/classic_service_worker.js')], outfile: join(DIST, 'offline.sw.js') }),

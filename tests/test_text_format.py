@@ -13,26 +13,11 @@ import pytest
 import tokenizers
 
 from kit import zoo
+from kit.page_formats import SCHEMA, SCHEMAS
 from pyruntime import InvalidInput, NotSupported, TextGenerator
 from pyruntime.runtime.writing import mask_feeds
 from tests.test_text_generator import DECODER, TOKENIZER
 
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 130},
-        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3},
-    },
-    "required": ["name", "age", "tags"], "additionalProperties": False,
-}  # fmt: skip
-SCHEMAS: list[dict[str, Any]] = [
-    SCHEMA, {"type": "boolean"}, {"const": {"a": [1, None]}}, {"enum": ["yes", 2, None]},
-    {"type": "integer", "minimum": -3, "maximum": 17}, {"type": "string", "pattern": "^[a-f]{2,4}-[0-9]{3}$"},
-    {"type": "string", "format": "date"}, {"type": ["null", "boolean"]}, {"anyOf": [{"const": 1}, {"const": [2]}]},
-    {"type": "array", "prefixItems": [{"type": "boolean"}, {"const": "x"}], "items": False, "minItems": 2},
-    {"$defs": {"leaf": {"type": "integer", "minimum": 0, "maximum": 9}},
-     "type": "array", "items": {"$ref": "#/$defs/leaf"}, "minItems": 1, "maxItems": 4},
-]  # fmt: skip
 HOW: list[dict[str, Any]] = [
     {}, {"temperature": 1.5, "seed": 3}, {"temperature": 1.0, "seed": 4, "top_k": 5, "repetition_penalty": 1.3},
     {"temperature": 1.0, "top_p": 0.3, "seed": 1},
@@ -56,7 +41,7 @@ def test_regular_expressions_and_grammars(writer: TextGenerator) -> None:
     for how in HOW:
         found = writer.generate("The", format={"regex": "[0-9]{3}-[a-z]{2,5}é?!"}, **how)
         assert found.reason == "format" and re.fullmatch("[0-9]{3}-[a-z]{2,5}é?!", found.text)
-        grammar = 'start: "yes" | "no" " "+ "never"'
+        grammar = 'root ::= "yes" | "no" " "+ "never"'
         pieces = writer.stream("The", format={"grammar": grammar}, **how)
         assert re.fullmatch("yes|no +never", "".join(pieces)) and writer.last.reason == "format"
 
@@ -78,8 +63,18 @@ def test_texts_that_stop_before_their_end(writer: TextGenerator) -> None:
     found = writer.generate("The executor", max_tokens=9, format={"schema": SCHEMA})
     assert found.reason == "length" and whole.text.startswith(found.text)
     assert "".join(writer.resume(100)) and writer.last.text == whole.text and writer.last.reason == "format"
-    with pytest.raises(InvalidInput, match="cannot be saved"):
-        writer.save()
+
+
+@pytest.mark.parametrize(
+    "form", [{"schema": SCHEMA}, {"regex": "[0-9]{9}x{3}"}, {"grammar": 'root ::= [a-z]{40} x\nx ::= "(" x ")" | "z"'}]
+)
+def test_saved_texts(writer: TextGenerator, form: dict[str, Any]) -> None:
+    """keep their format."""
+    whole = writer.generate("The executor", max_tokens=100, format=form, temperature=1.0, seed=2)
+    writer.generate("The executor", max_tokens=4, format=form, temperature=1.0, seed=2)
+    other = TextGenerator(DECODER, TOKENIZER)
+    other.restore(writer.save())
+    assert "".join(other.resume(100)) and other.last.tokens == whole.tokens and other.last.reason == whole.reason
 
 
 def test_several_and_stop_tokens() -> None:
@@ -101,7 +96,7 @@ def test_refused(writer: TextGenerator, monkeypatch: pytest.MonkeyPatch) -> None
     for form, message in [
         ({"xml": "a"}, "format is"), ("json", "format is"), ({"schema": 3}, "a schema is an object"),
         ({"schema": {"type": "nothing"}}, "the format is refused"), ({"regex": "("}, "the format is refused"),
-        ({"grammar": "begin: 1"}, "the format is refused"),
+        ({"grammar": "begin: 1"}, "refused in line 1"), ({"grammar": 'a ::= "b"'}, "no rule root"),
         ({"schema": {"not": {}}}, "the format is refused"), ({"regex": ""}, "only an empty text"),
         ({"schema": "{"}, "the schema of the format is refused"),
     ]:  # fmt: skip

@@ -97,6 +97,9 @@ export interface TextGeneratorOptions {
   stopTokens?: readonly number[] | undefined;
 }
 
+/** A JSON schema (an object, true, or a text), a regular expression that the whole text matches, or a grammar in GBNF (docs/use/chat.md). */
+export type TextFormat = { schema: object | boolean | string } | { regex: string } | { grammar: string };
+
 export interface TextSettings {
   /** Default: 256. */
   maxTokens?: number | undefined;
@@ -110,6 +113,8 @@ export interface TextSettings {
   repetitionPenalty?: number | undefined;
   /** Of the random numbers: the same text as in Python. Default: another each time. */
   seed?: number | undefined;
+  /** What the text is bound to; it is complete if its `reason` is 'format'. The session needs the options of `TextGenerator.options()`. */
+  format?: TextFormat | undefined;
   /** Texts before which the result ends. */
   stop?: string | readonly string[] | undefined;
   /** Tensors for the encoder's inputs, or in place of some of the generator's `inputs`. Without it the last ones hold, and their caches are used again. */
@@ -123,8 +128,8 @@ export interface Generated {
   tokens: number[];
   /** Without the prompt; '' without a tokenizer. */
   text: string;
-  /** Why it ended: `maxTokens`, one of `stopTokens`, or one of `stop`. */
-  reason: 'length' | 'token' | 'text';
+  /** Why it ended: `maxTokens`, one of `stopTokens`, one of `stop`, or it has its `format` (with another reason it may be unfinished). */
+  reason: 'length' | 'token' | 'text' | 'format';
   /** Tokens of the prompt that were in the cache. */
   reused: number;
   /** Milliseconds until the first token. */
@@ -139,7 +144,7 @@ export interface Generated {
 /** A decoder that writes text (docs/use/chat.md). Keys and values stay cached between calls: only new tokens are computed. */
 export class TextGenerator {
   /** Options for the session; for that of a draft, call it without draftTokens. `logits`: name of the output. */
-  static options(options?: { draftTokens?: number | undefined; logits?: string | undefined }): { sampleFrom: string; samplePositions: number };
+  static options(options?: { draftTokens?: number | undefined; logits?: string | undefined }): { sampleFrom: string; samplePositions: number; sampleMasks: boolean };
   constructor(session: InferenceSession, options?: TextGeneratorOptions);
   /** A generator whose tokenizer and chat template are in files, which are read while the session opens. It loads the libraries that read them (95 kB). */
   static create(session: InferenceSession | Promise<InferenceSession>, options: TextFiles & Omit<TextGeneratorOptions, keyof TextFiles>): Promise<TextGenerator>;

@@ -14,7 +14,7 @@ import { inJavaScript, inPython } from './programs.js';
 
 const MODEL = '../models/chat/model.gguf';
 const IDLE = 1000; // milliseconds
-const ENDED = { length: 'It ended at the longest answer of the settings.', token: '', text: '' };
+const ENDED = { length: 'It ended at the longest answer of the settings.', token: '', text: '', format: '' };
 
 const status = new Status($('#status'));
 const question = /** @type {HTMLTextAreaElement} */ ($('#question'));

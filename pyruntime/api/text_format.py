@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from pyruntime.errors import ExecutionError, InvalidInput, NotSupported
+from pyruntime.runtime.grammar import ROOT, Node, read_grammar
 from pyruntime.runtime.writing import Format
 
 KINDS = ("schema", "regex", "grammar")
-_HINT = "one of schema (of JSON), regex, and grammar (in Lark's notation)"
+_HINT = "one of schema (of JSON), regex, and grammar (GBNF)"
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
@@ -31,11 +32,13 @@ class Formats:
         self._tokenizer, self._stop_tokens, self._words = tokenizer, stop_tokens, words
         self._tokens: Any = None  # of llguidance
 
-    def read(self, given: Any) -> Callable[[], Format]:
-        """What begins texts of a format: {"schema": …}, {"regex": …} or {"grammar": …}.
+    def read(self, given: Any) -> Callable[[], Format | None]:
+        """What begins texts of a format: {"schema": …}, {"regex": …} or {"grammar": …}; None: of any.
 
         Errors: InvalidInput for a format that is damaged or beyond the library, or a model or tokenizer that does not
         fit; NotSupported without the package llguidance"""
+        if given is None:
+            return lambda: None
         if not isinstance(given, Mapping) or len(given) != 1 or next(iter(given)) not in KINDS:
             raise InvalidInput(f"format is {given!r}", hint=f"a dict with {_HINT}")
         if not self._words:
@@ -69,9 +72,30 @@ def _grammar(library: Any, kind: str, given: Any) -> str:
             return str(library.grammar_from_json_schema(json.dumps({} if schema is True else schema)))
         if not isinstance(given, str):
             raise TypeError(f"a text is expected, not {type(given).__name__}")
-        return str(library.grammar_from_regex(given) if kind == "regex" else library.grammar_from_lark(given))
+        if kind == "regex":
+            return str(library.grammar_from_regex(given))
+        return str(library.grammar_from_lark(lark(read_grammar(list(given), [ord(c) for c in given]))))
     except (TypeError, ValueError) as e:
         raise InvalidInput(f"the {kind} of the format is refused: {e}", hint=_HINT) from e
+
+
+def lark(rules: Mapping[str, Node]) -> str:
+    """The same grammar in the notation of llguidance. Each character is a terminal, because its lexer would prefer the
+    longest of several terminals."""
+    names = {name: "start" if name == ROOT else f"r{n}" for n, name in enumerate(rules)}
+    return "\n".join(f"{names[name]}: {_lark(node, names)}" for name, node in rules.items())
+
+
+def _lark(node: Node, names: Mapping[str, str]) -> str:
+    if node.kind == "rule":
+        return names[node.rule]
+    if node.kind == "chars":
+        ends = [f"\\u{{{code:x}}}" for code in node.ranges]
+        return "/[" + "".join(f"{a}-{b}" for a, b in zip(ends[::2], ends[1::2], strict=True)) + "]/"
+    parts = [_lark(part, names) for part in node.parts]
+    if node.kind == "repeat":
+        return f"({parts[0]}){{{node.least},{node.most if node.most >= 0 else ''}}}"
+    return "(" + (" " if node.kind == "sequence" else " | ").join(parts or ['""']) + ")"
 
 
 def _bits(matcher: Any, words: int) -> Any:

@@ -114,7 +114,7 @@ class TextGenerator:
         repetition_penalty: divides positive scores, and multiplies others, of tokens that are there already
         seed: of the random numbers; the same text in every language. By default another each time
         stop: texts before which the result ends
-        format: {"schema": of JSON}, {"regex": …} or {"grammar": in Lark's notation} to which the text is bound; it is
+        format: {"schema": of JSON}, {"regex": …} or {"grammar": in GBNF} to which the text is bound; it is
             complete if its reason is "format"
         inputs: arrays for the encoder's inputs, or in place of some of the generator's `inputs`; without it the last
             ones hold, and their caches are used again
@@ -144,20 +144,20 @@ class TextGenerator:
         again = self._prompts.text(text.stops(), text.prompt, before.form())
         again.grow(text.tokens)
         most = before.most if max_tokens is None else len(again.tokens) + max_tokens
-        return self._pieces(Settings([again], before.how, before.numbers, most, before.form))
+        return self._pieces(Settings([again], before.how, before.numbers, most, before.form, None, before.format))
 
     def save(self) -> bytes:
         """The newest text, its settings and caches, for `restore` in this or another process, also in a page.
 
         Errors: InvalidInput if there is no single text."""
         text, settings = self._single()
-        if text.form is not None:
-            raise InvalidInput("a text with a format cannot be saved", hint="save a text without format")
         with self._batch.turn():
             self._batch.enter(text)
             decoders = [decoder.save() for decoder in self._decoders()]
         seed, found = settings.numbers.seed, [saved for saved, _ in decoders]
-        saved = SavedText(text.prompt, text.tokens, text.stops(), seed, settings.most, settings.how, found)
+        saved = SavedText(
+            text.prompt, text.tokens, text.stops(), seed, settings.most, settings.how, found, settings.format
+        )
         return write(saved, [array for _, arrays in decoders for array in arrays])
 
     def restore(self, saved: bytes | str | os.PathLike[str]) -> None:
@@ -173,14 +173,15 @@ class TextGenerator:
             raise InvalidInput(
                 f"the text was saved by {count} decoders, this generator has {len(decoders)}", hint=DRAFT
             )
-        text = self._prompts.text(found.stops, found.prompt)
+        form = self._formats.read(found.format)
+        text = self._prompts.text(found.stops, found.prompt, form())
         text.grow(found.tokens)
         with self._batch.turn():
             self._batch.enter(None)
             caches = [decoder.read(one, body) for decoder, one in zip(decoders, found.decoders, strict=True)]
             for decoder, one, pasts in zip(decoders, found.decoders, caches, strict=True):
                 decoder.restore(one.cached, pasts)
-            self._newest = Settings([text], found.how, Numbers(found.seed), found.most)
+            self._newest = Settings([text], found.how, Numbers(found.seed), found.most, form, None, found.format)
 
     def reset(self) -> None:
         """Forget the tokens of earlier calls, and free their caches."""
@@ -222,10 +223,10 @@ class TextGenerator:
             raise InvalidInput(f"seed is {seed!r}", hint="an integer is expected")
         numbers = Numbers(secrets.randbits(31) if seed is None else int(seed))
         check_number("max_tokens", most, True)
-        begin = (lambda: None) if form is None else self._formats.read(form)
+        begin = self._formats.read(form)
         begun = [self._prompts.encoded(prompt) for prompt in prompts]
         texts = [self._prompts.text(stop, tokens, begin()) for tokens in begun]
-        return Settings(texts, how, numbers, int(most), begin, inputs)
+        return Settings(texts, how, numbers, int(most), begin, inputs, form)
 
     def _give(self, inputs: Arrays | None) -> None:
         """Errors: InvalidInput for other inputs than the model has, and if it needs more"""

@@ -38,7 +38,9 @@ class Generated:
 
 @dataclass(slots=True)
 class Settings:
-    """Texts that one call writes. most: tokens of each; form: begins what they may be; inputs: of the model"""
+    """Texts that one call writes. most: tokens of each; form: begins what they may be; inputs: of the model
+
+    format: as it was given"""
 
     texts: list[Text]
     how: Sampling
@@ -46,6 +48,7 @@ class Settings:
     most: int
     form: Callable[[], Format | None] = lambda: None
     inputs: Mapping[str, Any] | None = None
+    format: Any = None
 
 
 def row_of(inputs: Mapping[str, Any] | None, row: int, rows: int) -> Mapping[str, Any] | None:

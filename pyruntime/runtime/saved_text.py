@@ -51,7 +51,9 @@ class SavedDecoder:
 
 @dataclass(eq=False, slots=True)
 class SavedText:
-    """most: tokens of the text at its end; seed: of its random numbers; decoders: the model, and the draft if any"""
+    """most: tokens of the text at its end; seed: of its random numbers; decoders: the model, and the draft if any
+
+    format: what the text is bound to, as the settings have it; None if it is free"""
 
     prompt: list[int]
     tokens: list[int]
@@ -60,6 +62,7 @@ class SavedText:
     most: int
     how: Sampling
     decoders: list[SavedDecoder]
+    format: Any = None
 
 
 def place(decoders: list[SavedDecoder]) -> None:
@@ -82,6 +85,7 @@ def header_of(saved: SavedText) -> Mapping[str, Any]:
     header: Mapping[str, Any] = {
         "prompt": saved.prompt, "tokens": saved.tokens, "stops": saved.stops, "seed": saved.seed, "most": saved.most,
         "sampling": [how.temperature, how.top_k, how.top_p, how.repetition_penalty], "decoders": decoders,
+        "format": saved.format,
     }  # fmt: skip
     return header
 
@@ -110,13 +114,14 @@ def saved_text(header: Any, size: int) -> SavedText:
     seed: Any = header["seed"]
     most: Any = header["most"]
     how: Any = header["sampling"]
+    form: Any = header.get("format")
     decoders: Any = header["decoders"]
     are_numbers = are_counts(prompt) and are_counts(tokens) and are_counts([seed, most]) and len(prompt) > 0
     are_lists = isinstance(stops, list) and isinstance(how, list) and isinstance(decoders, list)
     if not are_numbers or not are_lists or len(how) != 4 or not _are_settings(how, stops):
         raise damaged("its settings are no numbers and texts")
     found = [_saved_decoder(decoder, size) for decoder in decoders]
-    return SavedText(prompt, tokens, stops, seed, most, Sampling(how[0], how[1], how[2], how[3]), found)
+    return SavedText(prompt, tokens, stops, seed, most, Sampling(how[0], how[1], how[2], how[3]), found, form)
 
 
 def _are_settings(how: Sequence[Any], stops: Sequence[Any]) -> bool:

@@ -28,7 +28,7 @@ export class TextGenerator {
   /** Options of the sessions that it takes. @param {{ draftTokens?: number | null, logits?: string | null } | null} [options] */
   static options(options) {
     const { draftTokens, logits } = optionsFor(options, { draftTokens: 0, logits: 'logits' }, 'TextGenerator.options', TypeError);
-    return { sampleFrom: logits, samplePositions: draftTokens + 1 };
+    return { sampleFrom: logits, samplePositions: draftTokens + 1, sampleMasks: true };
   }
 
   /**
@@ -70,6 +70,8 @@ export class TextGenerator {
       throw new InvalidInput(`the session samples ${positions} positions, a draft of ${this.draftTokens} tokens needs ${this.draftTokens + 1}`, { hint });
     }
     this.batch = new TextBatch([this.model, ...this.draft ? [this.draft] : []], (error) => this.told(error));
+    /** Reads formats; loaded with the first one. @type {Promise<import('./formats/formats.js').Formats> | null} */
+    this.formats = null;
     /** The newest call. @type {Writing | null} */
     this.newest = null;
   }
@@ -79,9 +81,9 @@ export class TextGenerator {
    * @param {Prompt | readonly Prompt[]} prompt @param {Settings} [settings] @returns {Promise<Generated | Generated[]>}
    */
   async generate(prompt, settings) {
-    if (isList(prompt)) return this.whole(this.read(settings, await Promise.all(prompt.map((one) => this.prompts.rendered(one)))));
-    const rendered = await this.prompts.rendered(prompt);
-    return (await this.whole(this.read(settings, [rendered])))[0];
+    if (isList(prompt)) return this.whole(this.read(settings, await this.ready(settings, prompt)));
+    const ready = await this.ready(settings, [prompt]);
+    return (await this.whole(this.read(settings, ready)))[0];
   }
 
   /**
@@ -89,8 +91,8 @@ export class TextGenerator {
    * @param {Prompt} prompt @param {Settings} [settings] @returns {AsyncGenerator<string, Generated>}
    */
   async* stream(prompt, settings) {
-    const rendered = await this.prompts.rendered(prompt);
-    return yield* this.pieces(this.read(settings, [rendered]));
+    const ready = await this.ready(settings, [prompt]);
+    return yield* this.pieces(this.read(settings, ready));
   }
 
   /**
@@ -103,18 +105,18 @@ export class TextGenerator {
     const { maxTokens, signal } = optionsFor(settings, defaults, 'resume', this.parts.InvalidInput);
     checkNumber('maxTokens', maxTokens ?? 0, this.parts.InvalidInput, true);
     const { text, writing } = this.single();
-    const again = this.prompts.text(text.stops(), text.prompt);
+    const again = this.prompts.text(text.stops(), text.prompt, writing.form());
     again.grow(text.tokens);
     return yield* this.pieces({ ...writing, texts: [again], most: maxTokens === undefined ? writing.most : again.tokens.length + maxTokens, signal, inputs: undefined });
   }
 
   /** The newest text, its settings and caches as a file, for `restore` in any page or process. @returns {Promise<ArrayBuffer>} */
   async save() {
-    const { text, writing: { how, numbers: { seed }, most } } = this.single();
+    const { text, writing: { how, numbers: { seed }, most, format } } = this.single();
     return this.turn(async () => {
       await this.batch.enterText(text);
       const found = [await this.model.pack(), ...this.draft ? [await this.draft.pack()] : []];
-      return write(new SavedText(text.prompt, text.tokens, text.stops(), seed, most, how, found.map(({ saved }) => saved)), found.flatMap(({ parts }) => parts));
+      return write(new SavedText(text.prompt, text.tokens, text.stops(), seed, most, how, found.map(({ saved }) => saved), format ?? null), found.flatMap(({ parts }) => parts));
     });
   }
 
@@ -125,16 +127,17 @@ export class TextGenerator {
   async restore(file) {
     return this.turn(async () => {
       await this.batch.enterText(null);
-      const { saved: { prompt, tokens, stops, seed, most, how, decoders }, body } = read(await bytesOf(file));
+      const { saved: { prompt, tokens, stops, seed, most, how, decoders, format }, body } = read(await bytesOf(file));
       if (decoders.length !== (this.draft ? 2 : 1)) {
         throw new this.parts.InvalidInput(`the text was saved by ${decoders.length} decoders, this generator has ${this.draft ? 2 : 1}`, { hint: DRAFT });
       }
-      const text = this.prompts.text(stops, prompt);
+      const form = await this.reader(format);
+      const text = this.prompts.text(stops, prompt, form());
       text.grow(tokens);
       const caches = [await this.model.read(decoders[0], body), ...this.draft ? [await this.draft.read(decoders[1], body)] : []];
       this.model.restore(decoders[0].cached, caches[0]);
       this.draft?.restore(decoders[1].cached, caches[1]);
-      this.newest = { texts: [text], how, numbers: new Numbers(seed), most, signal: undefined, inputs: undefined };
+      this.newest = { texts: [text], how, numbers: new Numbers(seed), most, signal: undefined, inputs: undefined, format, form };
       return generated(text);
     });
   }
@@ -229,12 +232,35 @@ export class TextGenerator {
   }
 
   /**
-   * Throws InvalidInput.
-   * @param {Settings | null | undefined} settings @param {readonly Prompt[]} prompts @returns {Writing}
+   * What is loaded or rendered before a call may run the model.
+   * @param {Settings | null | undefined} settings @param {readonly Prompt[]} prompts
    */
-  read(settings, prompts) {
+  async ready(settings, prompts) {
+    const rendered = await Promise.all(prompts.map((prompt) => this.prompts.rendered(prompt)));
+    return { rendered, form: await this.reader(settings?.format) };
+  }
+
+  /**
+   * Throws InvalidInput.
+   * @param {Settings | null | undefined} settings @param {Awaited<ReturnType<TextGenerator['ready']>>} ready @returns {Writing}
+   */
+  read(settings, { rendered, form }) {
     const { stop, ...others } = readSettings(settings, this.parts.InvalidInput);
-    return { ...others, texts: prompts.map((prompt) => this.prompts.text(stop, this.prompts.encoded(prompt))) };
+    return { ...others, form, texts: rendered.map((prompt) => this.prompts.text(stop, this.prompts.encoded(prompt), form())) };
+  }
+
+  /** What begins texts of a format. @param {import('./text_settings.js').Given | null | undefined} format @returns {Promise<() => import('../runtime/writing.js').Format | null>} */
+  async reader(format) {
+    if (format === undefined || format === null) return () => null;
+    const formats = (this.formats ??= this.loaded());
+    formats.catch(() => (this.formats = null)); // the next text tries again
+    return (await formats).read(format);
+  }
+
+  async loaded() {
+    const { Formats } = await import('./formats/formats.js');
+    const tokens = /** @type {import('./formats/vocabulary.js').Tokens | undefined} */ (this.tokenizer); // checked there
+    return new Formats(tokens, this.prompts.stopTokens, this.model.layout.words, this.parts.InvalidInput);
   }
 
   /** Forgets the tokens of earlier calls, and frees their caches. The sessions stay open. */

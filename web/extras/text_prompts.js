@@ -58,13 +58,13 @@ export class Prompts {
     }
   }
 
-  /** A text that follows the prompt, up to one of these stops. @param {string | readonly string[]} stop @param {number[]} prompt */
-  text(stop, prompt) {
+  /** A text that follows the prompt, up to one of these stops. @param {string | readonly string[]} stop @param {number[]} prompt @param {import('../runtime/writing.js').Format | null} form */
+  text(stop, prompt, form) {
     const stops = typeof stop === 'string' ? [stop] : Array.isArray(stop) ? [...stop] : [NaN];
     if (!stops.every((one) => typeof one === 'string')) throw new this.InvalidInput(`stop is ${stop}`, { hint: 'a text or a list of texts is expected' });
     if (stops.length && !this.tokenizer) throw new this.InvalidInput('stop needs a tokenizer', { hint: 'stopTokens end a text without one' });
     const decode = (/** @type {number[]} */ tokens) => this.tokenizer?.decode(tokens, { skip_special_tokens: true }) ?? '';
-    return new Text(prompt, decode, stops, this.stopTokens, () => performance.now());
+    return new Text(prompt, decode, stops, this.stopTokens, () => performance.now(), form);
   }
 
   /** @param {Prompt} prompt @param {{ add_special_tokens: boolean }} [how] of the tokenizer @returns {number[]} */

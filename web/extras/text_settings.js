@@ -5,24 +5,27 @@ import { optionsFor } from './parts.js';
 
 /** @typedef {import('./decoder.js').Tensor} Tensor */
 /** @typedef {import('../runtime/writing.js').Text} Text */
+/** @typedef {import('../runtime/writing.js').Format} Format */
+/** @typedef {import('./formats/formats.js').Given} Given */
 /** @typedef {typeof import('../common/errors.js').InvalidInput} InvalidInput */
 /** What was written, as web/extras.d.ts documents it.
- * @typedef {{ tokens: number[], text: string, reason: 'length' | 'token' | 'text', reused: number, first: number, milliseconds: number, drafted: number,
+ * @typedef {{ tokens: number[], text: string, reason: 'length' | 'token' | 'text' | 'format', reused: number, first: number, milliseconds: number, drafted: number,
  *   accepted: number }} Generated */
-/** @typedef {{ maxTokens?: number, seed?: number, stop?: string | readonly string[], inputs?: Record<string, Tensor>, signal?: AbortSignal } & Partial<Sampling>} Settings */
+/** @typedef {{ maxTokens?: number, seed?: number, stop?: string | readonly string[], inputs?: Record<string, Tensor>, signal?: AbortSignal,
+ *   format?: Given } & Partial<Sampling>} Settings */
 /** Settings that are complete. @typedef {{ how: Sampling, numbers: Numbers, most: number, stop: string | readonly string[], signal: AbortSignal | undefined,
- *   inputs: Record<string, Tensor> | undefined }} Complete */
-/** Texts that one call writes. @typedef {{ texts: Text[] } & Omit<Complete, 'stop'>} Writing */
+ *   inputs: Record<string, Tensor> | undefined, format: Given | undefined }} Complete */
+/** Texts that one call writes. form: begins what they may be @typedef {{ texts: Text[], form: () => Format | null } & Omit<Complete, 'stop'>} Writing */
 
 /** @param {Settings | null | undefined} settings @param {InvalidInput} InvalidInput the class of errors @returns {Complete} */
 export function readSettings(settings, InvalidInput) {
   /** @type {Settings & { maxTokens: number, stop: string | readonly string[] }} */
-  const defaults = { maxTokens: 256, stop: [], seed: undefined, signal: undefined, inputs: undefined, ...new Sampling() };
-  const { maxTokens, seed, stop, signal, inputs, ...sampling } = optionsFor(settings, defaults, 'generate', InvalidInput);
+  const defaults = { maxTokens: 256, stop: [], seed: undefined, signal: undefined, inputs: undefined, format: undefined, ...new Sampling() };
+  const { maxTokens, seed, stop, signal, inputs, format, ...sampling } = optionsFor(settings, defaults, 'generate', InvalidInput);
   checkNumber('maxTokens', maxTokens, InvalidInput, true);
   if (seed !== undefined && !Number.isInteger(seed)) throw new InvalidInput(`seed is ${seed}`, { hint: 'an integer is expected' });
   const numbers = new Numbers(seed ?? Math.floor(Math.random() * 2 ** 31));
-  return { how: readSampling(sampling, InvalidInput), numbers, most: maxTokens, stop, signal, inputs };
+  return { how: readSampling(sampling, InvalidInput), numbers, most: maxTokens, stop, signal, inputs, format };
 }
 
 /** @param {Record<string, unknown>} given all settings of sampling @param {InvalidInput} InvalidInput @returns {Sampling} */
