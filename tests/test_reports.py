@@ -328,8 +328,10 @@ def test_a_program_runs_from_a_file(name: str, weights: bool, tmp_path: Path) ->
     again = InferenceSession(tmp_path / "model.pyrt")
     assert again.get_inputs() == session.get_inputs() and again.get_outputs() == session.get_outputs()
     for a, b in zip(again.run(None, feeds), expected, strict=True):
-        # Sums in another order (docs/design/cpu-kernels.md#code-for-cranelift).
-        np.testing.assert_allclose(a, b, rtol=0, atol=3e-6 * np.abs(b).max())
+        # Sums in another order (docs/design/cpu-kernels.md#code-for-cranelift). With `accuracy_level` 4 rows become
+        # int16, and another order may round to the next number (docs/design/low-bit-weights.md).
+        step = 2**-15 if name == "llama_mini.nb4" else 0
+        np.testing.assert_allclose(a, b, rtol=0, atol=(3e-6 + 2 * step) * np.abs(b).max())
     with pytest.raises(InvalidInput, match="is missing"):
         again.run(None, {})
 
