@@ -39,6 +39,7 @@ COMMANDS = {
     "accuracy": "largest error of each model against onnxruntime without optimisation, natively",
     "rows": "products of 2 to 16 rows: share of the machine's bounds, beside onnxruntime",
     "bits": "models with weights of 4, 8 and 16 bits: size, error, speed",
+    "formats": "texts bound to the schemas of JSON Schema's test suite: how many fit, and the time of a mask",
     "lora": "SmolLM2 learns a text with LoRA in the page Tune: seconds a step, memory, loss, texts before and after",
     "gguf": "processor time of a token and memory of a GGUF file, beside llama.cpp, natively on one thread",
     "chat": "the chat of the demo site: phases to the first word, and ten answers beside transformers'",
