@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import errno
+import gc
 import json
 import multiprocessing
 import os
@@ -21,8 +23,9 @@ import pytest
 import pyruntime
 from pyruntime import InferenceSession, SessionOptions, TrainingSession
 from pyruntime.api.ort_value import OrtValue
-from pyruntime.errors import SessionFailed
+from pyruntime.errors import OutOfMemory, SessionFailed
 from pyruntime.native.sessions import weights_of_processes
+from pyruntime.providers.wasm.shared_pages import SharedPages
 
 WIDTH = 1100  # 4.8 MB of weights, which is enough to be shared
 X = np.random.default_rng(1).standard_normal((3, WIDTH)).astype(np.float32)
@@ -257,6 +260,57 @@ def test_other_weights_are_not_taken(path: Path) -> None:
     assert not session._native.latest().host.shared_bytes
     first.kill()
     first.communicate()
+
+
+@shares
+@pytest.mark.parametrize("fault", ["mapping", "locks", "a cache that cannot be written"])
+def test_a_session_opens_alone_where_sharing_fails(fault: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    want = result(InferenceSession(path))
+    first = opened(path)
+    told(first)
+    options = SessionOptions(share_weights=True)
+    if fault == "mapping":
+        monkeypatch.setattr(SharedPages, "_map", raises(OutOfMemory("no memory for weights that runs share")))
+    elif fault == "locks":
+        monkeypatch.setattr("fcntl.flock", raises(OSError(errno.ENOLCK, "no locks available")))
+    else:
+        first.kill()
+        monkeypatch.setattr(Path, "unlink", raises(OSError(errno.EROFS, "read-only file system")))
+        monkeypatch.setattr(Path, "write_text", raises(OSError(errno.EROFS, "read-only file system")))
+    files = len(os.listdir("/proc/self/fd"))
+    session = InferenceSession(path, options)
+    np.testing.assert_array_equal(result(session), want)
+    assert bool(session._native.latest().host.shared_bytes) is (fault == "locks")
+    session.release()
+    del session
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= files + 1
+    first.kill()
+    first.communicate()
+
+
+def raises(error: Exception) -> Any:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise error
+
+    return fail
+
+
+@shares
+def test_notes_of_processes_that_ended_are_removed(path: Path, own_cache: Path) -> None:
+    """By a search for any model. Another version of the engine has notes of other names."""
+    first = opened(path)
+    told(first)
+    (note,) = (own_cache / "pyruntime/weights").glob("*.*.*.*")
+    first.kill()
+    first.communicate()
+    assert weights_of_processes.find("another") == [] and not note.exists()
+    session = InferenceSession(path)
+    program, sources = session._native.latest().program, session._native.latest().sources
+    before = weights_of_processes.name_of(program, (), sources)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weights_of_processes, "engine_files", lambda: [("other", 1, 2, 3)])
+        assert weights_of_processes.name_of(program, (), sources) != before
 
 
 @forks

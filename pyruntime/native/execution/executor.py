@@ -90,16 +90,19 @@ class Executor:
     ) -> Executor:  # fmt: skip
         """The first executor of a Program. sources: of weights, by name; limit: bytes of memory it may use; pages:
         files with the weights, from `share_weights` of a process with the same Program."""
+        shared = [SharedPages(file, ()) for file in pages]  # which close the files, whatever fails
         loaded = LoadedProgram(program, sources)
         host.add_memories(loaded.header.get("memories", ()))
         if gpu is not None:
             gpu.load(program.part(loaded.header["modules"]["webgpu"]), gpu_calls(loaded.header))
         memory = LinearMemory(host, sum(loaded.header.get("memories", ())), limit)
         executor = cls(loaded, host, host_call, memory, Planner(loaded.header, memory, gpu, SHAPES), gpu)
-        loaded.run_init(executor, is_filled=bool(pages))
-        if pages:
+        loaded.run_init(executor, is_filled=bool(shared))
+        if shared:
             spans = [executor.plan.root.place.arena.in_use(), *[[(0, len(memory))] for memory in host.further]]
-            host.adopt([SharedPages(file, span) for file, span in zip(pages, spans, strict=True)])
+            for page, span in zip(shared, spans, strict=True):
+                page.spans = span
+            host.adopt(shared)
         executor._bytes_at_start = len(host.memory)
         return executor
 

@@ -93,7 +93,7 @@ def _key(graph: Graph, target: Target | None, others: Any) -> str | None:
     """The cache key; None if compilation depends on something that cannot be part of a key: operators, passes,
     providers or sources that the user registered, or engine files that have changed since they were imported."""
     registered = {provider.name for provider in target.providers} - set(ENGINES) if target else set()
-    engine = _engine()
+    engine = engine_files()
     changed = max((state[-1] for state in engine), default=math.inf)  # files in an archive have no times
     if registered or registry.is_extended() or is_extended() or changed > _IMPORTED:
         return None
@@ -106,7 +106,7 @@ def _key(graph: Graph, target: Target | None, others: Any) -> str | None:
 
 
 @cache
-def _engine() -> list[tuple[str, int, int, int]]:
+def engine_files() -> list[tuple[str, int, int, int]]:
     """The files of this package: name, size, times of the last modification and of the last change of metadata."""
     found = []
     for folder, folders, files in os.walk(Path(__file__).parents[2], followlinks=True):

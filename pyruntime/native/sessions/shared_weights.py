@@ -59,7 +59,13 @@ def _load(
         return Executor.load(program, host, sources, host_call, limit)
     with weights_of_processes.alone(name) if with_processes else nullcontext():
         pages = weights_of_processes.find(name)
-        made = Executor.load(program, host, sources, host_call, limit, pages=pages)
+        try:
+            made = Executor.load(program, host, sources, host_call, limit, pages=pages)
+        except OutOfMemory:
+            if not pages:
+                raise
+            pages = []  # the system maps no more of them
+            made = Executor.load(program, host, sources, host_call, limit)
         if pages or with_processes:
             with suppress(OutOfMemory):
                 weights_of_processes.publish(name, made)

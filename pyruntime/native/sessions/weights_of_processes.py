@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pyruntime.native.execution.executor import Executor
+from pyruntime.native.sessions.program_cache import engine_files
 from pyruntime.onnx.graph import Source
 from pyruntime.onnx.sources import FileSource
 from pyruntime.program.format import Program
@@ -38,8 +39,9 @@ def folder() -> Path:
 
 
 def name_of(program: Program, features: tuple[Any, ...], sources: Mapping[str, Source]) -> str | None:
-    """The name of the notes for these weights. None if they cannot be shared: the init block does more than call
-    kernels, or the weights are in no file, so that each process has its own copy anyway."""
+    """The name of the notes for these weights, from all that decides addresses and numbers. None if they cannot be
+    shared: the init block does more than call kernels, or the weights are in no file, so that each process has its own
+    copy anyway."""
     header = program.header
     named = {c["source"]: sources[c["source"]] for c in header["constants"] if "source" in c}
     if any(step["op"] != "wasm" for step in header["blocks"][0]["steps"]):
@@ -47,7 +49,7 @@ def name_of(program: Program, features: tuple[Any, ...], sources: Mapping[str, S
     states = [x.state for x in named.values() if isinstance(x, FileSource)]
     if len(states) < len(named) or not states:
         return None
-    text = json.dumps([header, features, sorted(zip(named, states, strict=True))])
+    text = json.dumps([engine_files(), header, features, sorted(zip(named, states, strict=True))])
     return hashlib.sha256(text.encode() + program.blob).hexdigest()
 
 
@@ -58,14 +60,14 @@ def has_any() -> bool:
 
 def find(name: str) -> list[int]:
     """Descriptors of the files with the pages of this name, of any process; [] if there are none. Notes of processes
-    that have ended are removed."""
-    for path in sorted(folder().glob(f"{name}.{_system()}.*")):
-        process = path.name.split(".")[2]
-        if not os.path.exists(f"/proc/{process}"):
-            path.unlink(missing_ok=True)
-            continue
+    that have ended are removed, whatever their name."""
+    for path in sorted(folder().glob(f"*.{_system()}.*.*")):
+        of, _, process, _ = path.name.split(".")
         with suppress(OSError, ValueError):
-            return _opened(process, json.loads(path.read_text()))
+            if not os.path.exists(f"/proc/{process}"):
+                path.unlink(missing_ok=True)
+            elif of == name:
+                return _opened(process, json.loads(path.read_text()))
     return []
 
 
@@ -75,7 +77,7 @@ def _opened(process: str, files: Sequence[tuple[int, str]]) -> list[int]:
     try:
         for number, link in files:
             found.append(os.open(f"/proc/{process}/fd/{number}", os.O_RDONLY | os.O_CLOEXEC))
-            if not link.startswith(PREFIX) or _link(found[-1]) != link:
+            if not str(link).startswith(PREFIX) or _link(found[-1]) != link:
                 raise OSError("the process has closed this file")
     except OSError:
         for file in found:
@@ -115,13 +117,17 @@ def alone(name: str) -> Iterator[None]:
     end = time.monotonic() + PATIENCE
     try:
         while time.monotonic() < end:
-            with suppress(BlockingIOError):
+            try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            time.sleep(_POLL)
+            except BlockingIOError:
+                time.sleep(_POLL)
+            except OSError:  # a file system without locks
+                break
         yield
     finally:
-        fcntl.flock(file, fcntl.LOCK_UN)
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)  # a child that was forked meanwhile has the file, too
         os.close(file)
 
 

@@ -75,7 +75,7 @@ class OrtValue:
         return False
 
     def update_inplace(self, data: Any) -> None:
-        """Replace the elements. Errors: InvalidInput for another type or shape"""
+        """Replace the elements. Errors: InvalidInput for another type or number of elements"""
         new, own = to_tensor("value", data.value if isinstance(data, OrtValue) else data, None), self._tensor
         if (new.dtype, prod(new.shape)) != (own.dtype, prod(own.shape)):
             raise InvalidInput(f"a tensor of {own.dtype} with {prod(own.shape)} elements is expected")
@@ -150,6 +150,8 @@ class IOBinding:
         self._results = []
         for place, result in zip(self.outputs.values(), results, strict=True):
             if place is not None:
+                if place.shape() != result.shape():
+                    raise InvalidInput(f"an output is {result.shape()}, the value bound to it {place.shape()}")
                 place.update_inplace(result)
             self._results.append(place or result)
 
