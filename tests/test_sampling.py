@@ -13,6 +13,7 @@ from kit.decoders import TINY, Decoder, feeds
 from pyruntime import InferenceSession, SessionOptions
 from pyruntime.errors import InvalidInput
 from pyruntime.onnx import load
+from pyruntime.onnx.graph import all_nodes, tensor_type
 from pyruntime.onnx.sampling import with_sampling
 
 NAMES = ["temperature", "top_k", "top_p", "random"]
@@ -212,3 +213,34 @@ def test_what_is_refused() -> None:
         InferenceSession(passed("n, s, v"), SessionOptions(sample_from="logits", sample_masks=True))
     with pytest.raises(InvalidInput, match="sample_from cannot be 3"):
         InferenceSession(passed("n, v"), SessionOptions(sample_from=3))  # type: ignore[arg-type]
+
+
+_BODY = """q, s, z = DynamicQuantizeLinear (x)  a = DequantizeLinear (q, s, z)
+    b, k, v = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 2> (a, a, a, , , n, n)"""
+_OPSETS = '"" : 20, "com.microsoft" : 1, "own" : 1'
+PLACES = {
+    "the graph": (f"{_BODY} logits = Identity (b)", ""),
+    "a branch": (
+        f"""logits = If (c) <then_branch = one () => (float[n, s, 40] b) {{ {_BODY} }},
+            else_branch = two () => (float[n, s, 40] y) {{ y = Identity (x) }}>""",
+        "",
+    ),
+    "a function": (
+        "logits = own.f (x, n)",
+        f'<domain: "own", opset_import: [{_OPSETS}]> f (x, n) => (b) {{ {_BODY} }}',
+    ),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_operators_in_all_parts_of_a_model(place: str) -> None:
+    """Rows that depend on each other are noted, and GroupQueryAttention takes texts of several lengths."""
+    body, functions = PLACES[place]
+    text = f"g (float[n, s, 40] x, bool c, int32[n] n) => (float[n, s, 40] logits) {{ {body} }} {functions}"
+    made = onnx.parser.parse_model(f"<ir_version: 10, opset_import: [{_OPSETS}]> {text}")
+    found = with_sampling(load(made.SerializeToString()), "logits", positions=1)
+    types = {value.name: tensor_type(value.type) for value in found.inputs}
+    random = types["random"]
+    assert random is not None and random.shape == ("n", "positions:1:mixed")
+    (attention,) = [node for node in all_nodes(found) if node.op == "GroupQueryAttention"]
+    assert attention.attrs["left_padded"] == 1

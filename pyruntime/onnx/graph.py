@@ -240,6 +240,15 @@ def subgraphs(node: Node) -> Iterator[Graph]:
             yield from value
 
 
+def all_nodes(graph: Graph) -> Iterator[Node]:
+    """The nodes of a graph, its branches and loops, and the model's functions."""
+    for nodes in (graph.nodes, *(function.nodes for function in graph.functions.values())):
+        for node in nodes:
+            yield node
+            for inner in subgraphs(node):
+                yield from all_nodes(inner)
+
+
 def captures(graph: Graph) -> set[str]:
     """The names that a graph uses from the scopes around it."""
     free = {value.name for value in graph.outputs}

@@ -6,10 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import F32, I32, I64, U32
-from pyruntime.onnx.graph import Graph, Node, TensorType, Value, uses
+from pyruntime.onnx.graph import Function, Graph, Node, TensorType, Value, all_nodes, uses
 
 _OPSET = 20
 _PRODUCTS = (("", "MatMul"), ("com.microsoft", "MatMulNBits"))
@@ -93,7 +94,7 @@ def with_sampling(graph: Graph, logits: str | None, positions: int = 0, masks: b
         raise InvalidInput(f'output "{logits}" has no positions to sample', hint="sample_positions is for (N, S, V)")
     if masks and not positions:
         raise InvalidInput("sample_masks needs sample_positions", hint="sample_positions=1 samples the last position")
-    mixed = ":mixed" if any(node.op in _MIXING for node in graph.nodes) else ""
+    mixed = ":mixed" if any(node.op in _MIXING for node in all_nodes(graph)) else ""
     count = (*dims[:1], f"positions:{positions}{mixed}") if positions else dims[:1]
     inputs = [("temperature", F32, ()), ("top_k", I64, ()), ("top_p", F32, ()), ("random", F32, count)]
     if positions:
@@ -119,18 +120,27 @@ def with_sampling(graph: Graph, logits: str | None, positions: int = 0, masks: b
     more = [Value(name, TensorType(dtype, shape)) for name, dtype, shape in inputs]
     made = replace(graph, inputs=(*graph.inputs, *more), outputs=tuple(values))
     if positions:
-        made = replace(made, nodes=tuple(map(_left_padded, made.nodes)))
+        made = _left_padded(made)
     nodes = made.nodes if len(dims) == 2 else _of_last_rows(made, logits, max(1, positions))
     (row,) = named("row")
     return replace(made, nodes=(*nodes, *_rows(logits, row, len(dims), positions), *steps))
 
 
-def _left_padded(node: Node) -> Node:
-    """GroupQueryAttention that takes texts of different lengths as other models do: each ends in the last place. Its
-    own rule, by which each begins in the first place, would move new keys among the past ones."""
-    if (node.domain, node.op) != ("com.microsoft", "GroupQueryAttention") or node.attrs.get("sliding_window_cache"):
-        return node
-    return replace(node, attrs={**node.attrs, "left_padded": 1})
+def _left_padded(part: Any) -> Any:
+    """A graph or a function whose GroupQueryAttention takes texts of different lengths as other models do: each ends in
+    the last place. Its own rule, by which each begins in the first place, would move new keys among the past ones."""
+    if isinstance(part, Graph):
+        functions = {key: _left_padded(function) for key, function in part.functions.items()}
+        return replace(part, nodes=_left_padded(part.nodes), functions=functions)
+    if isinstance(part, Function):
+        return replace(part, nodes=_left_padded(part.nodes))
+    if isinstance(part, Node):
+        attrs = {name: _left_padded(value) for name, value in part.attrs.items()}
+        is_own = (part.domain, part.op) == ("com.microsoft", "GroupQueryAttention")
+        return replace(
+            part, attrs=attrs | ({"left_padded": 1} if is_own and not attrs.get("sliding_window_cache") else {})
+        )
+    return tuple(map(_left_padded, part)) if isinstance(part, tuple) else part
 
 
 def _rows(logits: str, row: str, rank: int, positions: int) -> list[Node]:

@@ -7,12 +7,12 @@ operators declare as weights are parameters; of other constants, the numbers and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from pyruntime.onnx.graph import Graph, Node, Weight, subgraphs
+from pyruntime.onnx.graph import Graph, Node, Weight, all_nodes
 from pyruntime.training.graph.constant_values import collapsed, is_table, numbers_of, repeats, unlike_a_weight
 from pyruntime.training.graph.torch_notes import PARAMETER, TorchNotes
 
@@ -203,10 +203,3 @@ class Evidence:
     def _movers(self) -> dict[str, str]:
         nodes = (n for n in all_nodes(self.graph) if n.op in _PASSING and n.domain == "" and n.inputs)
         return {node.outputs[0]: node.inputs[0] for node in nodes}
-
-
-def all_nodes(graph: Graph) -> Iterator[Node]:
-    for node in graph.nodes:
-        yield node
-        for inner in subgraphs(node):
-            yield from all_nodes(inner)
