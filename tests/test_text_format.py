@@ -99,9 +99,11 @@ def test_refused(writer: TextGenerator, monkeypatch: pytest.MonkeyPatch) -> None
         ({"grammar": "begin: 1"}, "refused in line 1"), ({"grammar": 'a ::= "b"'}, "no rule root"),
         ({"schema": {"not": {}}}, "the format is refused"), ({"regex": ""}, "only an empty text"),
         ({"schema": "{"}, "the schema of the format is refused"),
+        ({"regex": "\u0001"}, "^no token of this model continues the format\n"),
     ]:  # fmt: skip
-        with pytest.raises(InvalidInput, match=message):
+        with pytest.raises(InvalidInput, match=message) as told:
             writer.generate("The", format=form)
+        assert str(told.value).count("of the format is") <= 1
     with pytest.raises(InvalidInput, match="needs the tokens of a tokenizer"):
         TextGenerator(DECODER).generate([1], format={"regex": "a"})
     monkeypatch.setitem(sys.modules, "llguidance", None)

@@ -75,6 +75,8 @@ def _grammar(library: Any, kind: str, given: Any) -> str:
         if kind == "regex":
             return str(library.grammar_from_regex(given))
         return str(library.grammar_from_lark(lark(read_grammar(list(given), [ord(c) for c in given]))))
+    except InvalidInput:
+        raise
     except (TypeError, ValueError) as e:
         raise InvalidInput(f"the {kind} of the format is refused: {e}", hint=_HINT) from e
 
@@ -108,8 +110,8 @@ def _format(matcher: Any, words: int) -> Format:
     def mask(of: Any) -> Sequence[int]:
         found = _bits(of, words)
         if of.is_error() or not found.any():
-            why = of.get_error()
-            raise ExecutionError("no token of this model continues the format" + (f": {why}" if why else ""))
+            why = of.get_error().partition("\n")[0].replace("NoExtensionBias", "")  # the library's state follows
+            raise InvalidInput("no token of this model continues the format" + (f": {why}" if why else ""))
         return list(found.tolist())
 
     def masks(drafted: list[int]) -> list[Sequence[int]]:
