@@ -12,8 +12,9 @@ from kit import families, gguf_models, zoo
 from kit.counting_decoders import cases
 from kit.decoder_forms import FORMS, STATES, decoder
 from kit.greedy_decoding import tokens_of_form
-from kit.several_chats import TABLE, Letters
+from kit.several_chats import SHORT, TABLE, Letters
 from pyruntime import TextGenerator
+from pyruntime.api.text_file import read
 
 TEXT = Path(__file__).parents[1] / "demo/text"
 PROMPT = [5, 7, 9, 11, 13, 2, 3] * 4
@@ -193,10 +194,26 @@ SEVERAL = """
       writer.generate([1e6], { maxTokens: 2 }), writer.generate([plan[1].prompt, plan[0].prompt], { maxTokens: 10 }),
     ]);
     while (!rows.length) await new Promise((resolve) => setTimeout(resolve, 1));
+    const resetting = writer.reset(); // after the run of now
     controller.abort();
     const told = await all;
     results[provider] = told.map(({ value, reason }) => (value ? [value].flat().map(({ text }) => text) : `${reason}`));
+    await resetting;
     results[`${provider} alone`] = (await writer.generate(plan[0].prompt, { maxTokens: 10 })).text;
+    const older = writer.stream(plan[1].prompt, { maxTokens: 6 });
+    await older.next();
+    const { tokens } = await writer.generate(plan[0].prompt, { maxTokens: 3 });
+    for await (const piece of older) void piece;
+    const file = new Uint8Array(await writer.save());
+    results[`${provider} saved`] = { tokens, file: btoa(String.fromCharCode(...file)) };
+    const failed = [];
+    writer.model.runShared = async (made, shared) => {
+      failed.push(...Object.values(shared.pasts));
+      throw new Error('a fault');
+    };
+    const both = await writer.generate(plan.map(({ prompt }) => prompt), { maxTokens: 10 });
+    results[`${provider} after faults`] = both.map(({ text }) => text);
+    results[`${provider} left`] = failed.filter(({ location }) => location === 'gpu-buffer').length;
     await session.release();
   }
   return results;
@@ -233,6 +250,11 @@ def test_several_chats(tab: Callable[..., Tab]) -> None:
             assert result["texts"] == alone(name), (name, where)
             assert max(result["rows"], default=1) >= min(len(TABLE[name]), 2), (name, where)
         assert found[where][0] == [short] and found[where][3] == [long, short] and found[f"{where} alone"] == short
+        saved = found[f"{where} saved"]
+        file, _ = read(base64.b64decode(saved["file"]))
+        own = [*file.prompt, *saved["tokens"]]
+        assert file.prompt == SHORT and file.decoders[0].cached == own[: len(file.decoders[0].cached)]
+        assert found[f"{where} after faults"] == [short, long] and found[f"{where} left"] == 0
         assert "AbortError" in found[where][1] and "does the tokenizer belong to this model" in found[where][2]
     writer.release()
 
@@ -267,6 +289,13 @@ CACHES = """
     const first = await writer.generate(arg.repeated, { maxTokens: 12, inputs });
     const second = await writer.generate([...arg.repeated, ...first.tokens.slice(0, 5), 3], { maxTokens: 12 });
     results[name] = { tokens: [first.tokens, second.tokens], drafted: first.drafted, missing };
+    if (encoder) { // texts that wait keep their encoder's states and mask
+      const masked = new ort.Tensor('int64', ids.map((_, n) => BigInt(n < 1)), [1, ids.length]);
+      const texts = [inputs, { input_ids, attention_mask: masked }];
+      const generate = async (one) => (await writer.generate(arg.repeated, { maxTokens: 10, inputs: one })).tokens;
+      results.own = { alone: [await generate(texts[0]), await generate(texts[1])] };
+      results.own.together = await Promise.all(texts.map(generate));
+    }
     await session.release();
     await made?.release();
   }
@@ -293,6 +322,8 @@ def test_caches_of_all_kinds(tab: Callable[..., Tab]) -> None:
     source = families.source("t5")["input_ids"][0].tolist()
     arg = {"models": models, "prompt": prompt, "families": kinds, "repeated": repeated, "source": source}
     found: Any = page.run(CACHES, arg)
+    own = found["own"]
+    assert own["alone"][0] != own["alone"][1] and own["together"] == own["alone"]
     for name in kinds:
         result, plain = found[name], families.Plain(name)
         second = [*repeated, *result["tokens"][0][:5], 3]

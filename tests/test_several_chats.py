@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable, Iterator
 from threading import Thread
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kit import zoo
@@ -14,6 +17,7 @@ from kit.families import ENCODERS, names, source
 from kit.several_chats import LONG, PROMPT, SHORT, TABLE, Letters
 from pyruntime import InvalidInput, TextGenerator
 from pyruntime.api.decoder import Decoder
+from pyruntime.api.text_file import read
 from pyruntime.errors import ExecutionError
 from tests.test_families import opened
 
@@ -219,6 +223,86 @@ def test_a_text_in_the_middle_of_a_run(
         writer.generate([1], max_tokens=1)
     assert len(refused) == 2 and all("in the middle of a run" in text for text in refused)
     assert writer.generate([1], max_tokens=1).tokens
+
+
+def test_inputs_of_their_own() -> None:
+    """A text that waits keeps its encoder's states and mask."""
+    writer, own = opened("t5"), source("t5")["input_ids"]
+    ids, masks = np.concatenate([own, own]), np.ones((2, own.shape[1]), np.int64)
+    masks[1, 1:] = 0
+    texts = [{"input_ids": ids[n : n + 1], "attention_mask": masks[n : n + 1]} for n in range(2)]
+    expected = [writer.generate(PROMPT, max_tokens=10, inputs=inputs).tokens for inputs in texts]
+    inputs = {"input_ids": ids, "attention_mask": masks}
+    found = writer.generate([PROMPT, PROMPT], max_tokens=10, inputs=inputs)
+    assert expected[0] != expected[1] and [out.tokens for out in found] == expected
+    writer.release()
+
+
+def test_a_saved_text_has_its_own_tokens_alone(generator: Callable[..., TextGenerator]) -> None:
+    """also if another one ended after it, or it has not begun."""
+    writer = generator()
+    older = writer.stream(PROMPT, max_tokens=6)
+    next(older)
+    newest = writer.generate(SHORT, max_tokens=3)
+    assert list(older)
+    file, _ = read(writer.save())
+    so_far = [*SHORT, *newest.tokens]
+    assert file.prompt == SHORT and file.decoders[0].cached == so_far[: len(file.decoders[0].cached)]
+    writer.generate(PROMPT, max_tokens=4)
+    refused = writer.stream(SHORT, max_tokens=4, inputs={"none": np.zeros(1)})
+    with pytest.raises(InvalidInput, match="the model has no input none"):
+        next(refused)
+    file, _ = read(writer.save())
+    assert file.prompt == SHORT and not file.decoders[0].cached
+
+
+def test_the_end_of_a_text_is_there_when_it_ends(generator: Callable[..., TextGenerator]) -> None:
+    """A reader in another thread stops where a text has no further run."""
+    stream = generator().stream(SHORT, max_tokens=3)
+    next(stream)
+    chat = stream.gi_frame.f_locals["chat"]  # type: ignore[attr-defined]
+    end, seen = chat.text.end, []
+    chat.text.end = lambda: (seen.append(chat.request), end())[1]
+    assert list(stream) and len(seen) == 1 and seen[0] is not None
+
+
+def test_a_child_that_is_forked_in_the_middle_of_a_run(
+    generator: Callable[..., TextGenerator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """writes texts; those that were being written end with an error."""
+    writer = generator()
+    expected = writer.generate(SHORT, max_tokens=3).tokens
+    stream = writer.stream(PROMPT, max_tokens=60)
+    next(stream)
+    codes: list[int] = []
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            code = 1
+            try:
+                monkeypatch.undo()
+                with pytest.raises(ExecutionError, match="forked in the middle of a run"):
+                    list(stream)
+                code = 0 if writer.generate(SHORT, max_tokens=3).tokens == expected else 2
+            finally:
+                os._exit(code)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    sample = Decoder.sample
+
+    def forking(*args: Any) -> list[int]:
+        if not codes:
+            thread = Thread(target=fork)
+            thread.start()
+            thread.join()
+        return sample(*args)
+
+    monkeypatch.setattr(Decoder, "sample", forking)
+    whole = writer.generate(LONG, max_tokens=6).tokens
+    assert codes == [0] and list(stream)
+    assert writer.generate(LONG, max_tokens=6).tokens == whole
 
 
 def test_rows_that_depend_on_each_other_run_alone(shared: list[int]) -> None:

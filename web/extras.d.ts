@@ -166,8 +166,8 @@ export class TextGenerator {
   save(): Promise<ArrayBuffer>;
   /** Continues with the text of such a file, of a page or of Python, and returns it so far. Rejects with InvalidInput for another model's file. */
   restore(file: Uint8Array | ArrayBuffer | Blob): Promise<Generated>;
-  /** Forgets the tokens of earlier calls, and frees their caches. The sessions stay open. */
-  reset(): void;
+  /** Forgets the tokens of earlier calls, and frees their caches, after the run of now. The sessions stay open. */
+  reset(): Promise<void>;
 }
 
 /** Writes creations, runs, kernels and faults of all sessions as User Timing measures. Returns a function that ends it. */

@@ -101,8 +101,11 @@ class Decoder:
             raise InvalidInput(f"the model has no input {', '.join(strange)}", hint=f"it has {', '.join(self._types)}")
         if strange := [name for name in arrays if name not in self.given]:
             raise InvalidInput(f"{', '.join(strange)} is not in the generator's inputs", hint="give it there, too")
-        self._given |= {name: self._converted(name, x) for name, x in arrays.items() if x is not None}
-        self.restart()
+        self.restart()  # a text that waits has the mapping of before
+        self._given = {
+            **self._given,
+            **{name: self._converted(name, x) for name, x in arrays.items() if x is not None},
+        }
 
     def missing(self) -> list[str]:
         """Inputs in `given` that have no array yet."""
@@ -118,6 +121,14 @@ class Decoder:
     def put(self, caches: Caches) -> None:
         self.cached, self.pasts, self._given = caches.cached, caches.pasts, caches.given
         self.shrinks, self._saved = caches.shrinks, caches.saved
+
+    def trim(self, tokens: Sequence[int]) -> None:
+        """Forget cached tokens that do not begin this text."""
+        keep = self.kept(tokens, 0)
+        if keep == 0:
+            self.restart()
+        elif keep < len(self.cached):
+            self._keep(keep)
 
     def kept(self, tokens: Sequence[int], fresh: int) -> int:
         """How many cached tokens a run for these tokens keeps; at least the last `fresh` are fed."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from threading import Condition, get_ident
 from typing import Any
+from weakref import WeakSet
 
 from pyruntime.api.decoder import Caches, Decoder, Row
 from pyruntime.api.ort_value import OrtValue
@@ -59,9 +61,10 @@ class Chat:
                     self.pieces.append(piece)
                 if self.text.is_ended:
                     break
-        self.request = self.writer.request()
-        if self.request is None and (rest := self.text.end()):
+        following = self.writer.request()
+        if following is None and (rest := self.text.end()):
             self.pieces.append(rest)
+        self.request = following  # last: a reader in another thread takes None for the end of the pieces
 
     def fail(self, error: Exception) -> None:
         if isinstance(error, ExecutionError):
@@ -90,15 +93,18 @@ class TextBatch:
     """The texts that one generator writes now. Whoever needs a piece of one runs the model, for all of them; other
     threads wait.
 
-    decoders: the model, and its draft if any. Their caches are those of `_current`, or of the last text that ended"""
+    decoders: the model, and its draft if any. Their caches are those of `_current`, or of the last text that ended
+    held: the text whose inputs and caches these are"""
 
     def __init__(self, decoders: Sequence[Decoder]) -> None:
         self._decoders = decoders
         self._model = decoders[0]
         self._chats: list[Chat] = []
         self._current: Chat | None = None
+        self.held: Text | None = None
         self._changed = Condition()
         self._owner: int | None = None  # the thread that runs the model
+        _batches.add(self)
 
     def add(self, chat: Chat) -> None:
         """Errors: those of a format"""
@@ -152,6 +158,24 @@ class TextBatch:
         elif self._current is not None:
             self._park()
 
+    def own(self, text: Text) -> None:
+        """Let the decoders have caches of this text alone, or none. In a turn"""
+        self.enter(text)
+        if self.held is not text:
+            self._restart()
+        for decoder in self._decoders:
+            decoder.trim(text.so_far())
+
+    def after_fork(self) -> None:
+        """In a child, where other threads have ended: a run by one of them stays undone."""
+        self._changed = Condition()
+        if self._owner in (None, get_ident()):
+            return
+        for chat in self._chats:
+            chat.fail(ExecutionError("the process was forked in the middle of a run", hint="begin the text again"))
+        self._owner, self._current, self._chats = None, None, []
+        self._restart()
+
     def _sweep(self) -> None:
         """Forget texts that are complete, have failed or are not read any more."""
         with self._changed:
@@ -197,6 +221,7 @@ class TextBatch:
                 chat.begin()
                 chat.text.reused = self._model.kept(chat.text.so_far(), 1)
                 chat.is_begun = True
+            self.held = chat.text
             found = self._decoders[-1 if request.of_draft else 0].sample(request, chat.how)
             chat.proceed(request, found)
         except Exception as error:
@@ -253,6 +278,8 @@ class TextBatch:
         elif chat.caches is not None:
             for decoder, caches in zip(self._decoders, chat.caches, strict=True):
                 decoder.put(caches)
+        if not begins:
+            self.held = chat.text
         chat.shared = chat.caches = None
         self._current = chat
 
@@ -264,8 +291,20 @@ class TextBatch:
         self._restart()
 
     def _restart(self) -> None:
+        self.held = None
         for decoder in self._decoders:
             decoder.restart()
 
+
+_batches: WeakSet[TextBatch] = WeakSet()
+
+
+def _after_fork() -> None:
+    for batch in list(_batches):
+        batch.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 __all__ = ["Chat", "TextBatch", "close"]

@@ -152,7 +152,7 @@ class TextGenerator:
         Errors: InvalidInput if there is no single text."""
         text, settings = self._single()
         with self._batch.turn():
-            self._batch.enter(text)
+            self._batch.own(text)
             decoders = [decoder.save() for decoder in self._decoders()]
         seed, found = settings.numbers.seed, [saved for saved, _ in decoders]
         saved = SavedText(
@@ -181,6 +181,7 @@ class TextGenerator:
             caches = [decoder.read(one, body) for decoder, one in zip(decoders, found.decoders, strict=True)]
             for decoder, one, pasts in zip(decoders, found.decoders, caches, strict=True):
                 decoder.restore(one.cached, pasts)
+            self._batch.held = text
             self._newest = Settings([text], found.how, Numbers(found.seed), found.most, form, None, found.format)
 
     def reset(self) -> None:

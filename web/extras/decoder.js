@@ -74,8 +74,8 @@ export class Decoder {
     if (missing.length) throw new InvalidInput(`the model has no input ${missing.join(', ')}`, { hint: `it has ${this.session.inputNames.join(', ')}` });
     const strange = Object.keys(tensors).filter((name) => !this.names.includes(name));
     if (strange.length) throw new InvalidInput(`${strange.join(', ')} is not in the generator's inputs`, { hint: 'give it there, too' });
-    for (const [name, tensor] of Object.entries(tensors)) if (tensor) this.given[name] = tensor;
-    this.restart();
+    this.restart(); // a text that waits has the mapping of before
+    this.given = { ...this.given, ...Object.fromEntries(Object.entries(tensors).flatMap(([name, tensor]) => (tensor ? [[name, tensor]] : []))) };
   }
 
   /** Inputs that have no tensor yet. */
@@ -109,6 +109,13 @@ export class Decoder {
   put(caches) {
     this.restart();
     Object.assign(this, caches);
+  }
+
+  /** Forgets cached tokens that do not begin this text. @param {number[]} tokens */
+  async trim(tokens) {
+    const keep = this.kept(tokens, 0);
+    if (!keep) this.restart();
+    else if (keep < this.cached.length) await this.keep(keep);
   }
 
   /** How many cached tokens a run for these tokens keeps; at least the last `fresh` are fed. @param {number[]} tokens @param {number} fresh */

@@ -69,6 +69,8 @@ export class TextBatch {
   chats = [];
   /** The text whose caches the decoders have; null: those of the last text that ended. @type {Chat | null} */
   current = null;
+  /** The text whose inputs and caches the decoders have. @type {Text | null} */
+  held = null;
   /** Ends with the work that has the decoders. @type {Promise<void> | null} */
   busy = null;
 
@@ -108,6 +110,13 @@ export class TextBatch {
     const found = this.chats.find((chat) => chat.text === text);
     if (found) await this.enter(found);
     else this.park();
+  }
+
+  /** Lets the decoders have caches of this text alone, or none. In a turn. @param {Text} text */
+  async own(text) {
+    await this.enterText(text);
+    if (this.held !== text) this.restart();
+    for (const decoder of this.decoders) await decoder.trim(text.soFar());
   }
 
   /** Forgets texts that are complete, have failed or are not read any more. */
@@ -163,6 +172,7 @@ export class TextBatch {
         text.reused = this.decoders[0].kept(text.soFar(), 1);
         chat.isBegun = true;
       }
+      this.held = text;
       chat.proceed(request, await this.decoders[request.ofDraft ? this.decoders.length - 1 : 0].sample(request, how, signal));
     } catch (error) {
       chat.fail(this.told(error));
@@ -179,7 +189,9 @@ export class TextBatch {
       const shared = await this.gathered(chats);
       found = await model.runShared(sharedFeeds(model.layout, requests, chats[0].how), shared);
     } catch {
-      for (const chat of chats) Object.assign(chat, { shared: null, read: 0 });
+      await this.freeing(this.chats, async () => {
+        for (const chat of chats) Object.assign(chat, { shared: null, read: 0 });
+      });
       return false;
     }
     for (const [n, chat] of chats.entries()) {
@@ -215,6 +227,7 @@ export class TextBatch {
       const [model] = this.decoders;
       if (shared) model.restore(chat.text.soFar().slice(0, chat.read), await model.stacked([rowOf(chat)]));
       else caches?.forEach((one, n) => this.decoders[n].put(one));
+      if (shared || caches) this.held = chat.text;
       Object.assign(chat, { shared: null, caches: null });
       this.current = chat;
     });
@@ -222,11 +235,15 @@ export class TextBatch {
 
   /** Gives the text that has the decoders caches of its own. */
   park() {
-    if (this.current) this.current.caches = this.decoders.map((decoder) => decoder.take());
+    if (this.current) {
+      this.current.caches = this.decoders.map((decoder) => decoder.take());
+      this.held = null;
+    }
     this.current = null;
   }
 
   restart() {
+    this.held = null;
     for (const decoder of this.decoders) decoder.restart();
   }
 
@@ -235,15 +252,14 @@ export class TextBatch {
    * @template T @param {Chat[]} chats @param {() => Promise<T>} work
    */
   async freeing(chats, work) {
-    const used = () => {
-      const all = [...this.decoders, ...chats.flatMap(({ caches }) => caches ?? [])].flatMap(({ pasts, saved, given }) => [pasts, saved.pasts, given]);
-      return new Set([...all, ...chats.map(({ shared }) => shared?.pasts ?? {})].flatMap((tensors) => Object.values(tensors)));
-    };
-    const before = used();
+    const all = () => [...this.decoders, ...chats.flatMap(({ caches }) => caches ?? [])];
+    const givens = () => all().flatMap(({ given }) => Object.values(given));
+    const used = () => new Set([...all().flatMap(({ pasts, saved }) => [pasts, saved.pasts]), ...chats.map(({ shared }) => shared?.pasts ?? {})].flatMap((tensors) => Object.values(tensors)));
+    const [before, given] = [used(), givens()]; // what was given is not ours to free
     try {
       return await work();
     } finally {
-      const after = used();
+      const after = new Set([...used(), ...given, ...givens()]);
       for (const tensor of before) if (tensor.location === 'gpu-buffer' && !after.has(tensor)) tensor.dispose();
     }
   }

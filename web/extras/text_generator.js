@@ -114,7 +114,7 @@ export class TextGenerator {
   async save() {
     const { text, writing: { how, numbers: { seed }, most, format } } = this.single();
     return this.turn(async () => {
-      await this.batch.enterText(text);
+      await this.batch.own(text);
       const found = [await this.model.pack(), ...this.draft ? [await this.draft.pack()] : []];
       return write(new SavedText(text.prompt, text.tokens, text.stops(), seed, most, how, found.map(({ saved }) => saved), format ?? null), found.flatMap(({ parts }) => parts));
     });
@@ -137,6 +137,7 @@ export class TextGenerator {
       const caches = [await this.model.read(decoders[0], body), ...this.draft ? [await this.draft.read(decoders[1], body)] : []];
       this.model.restore(decoders[0].cached, caches[0]);
       this.draft?.restore(decoders[1].cached, caches[1]);
+      this.batch.held = text;
       this.newest = { texts: [text], how, numbers: new Numbers(seed), most, signal: undefined, inputs: undefined, format, form };
       return generated(text);
     });
@@ -263,13 +264,14 @@ export class TextGenerator {
     return new Formats(tokens, this.prompts.stopTokens, this.model.layout.words, this.parts.InvalidInput);
   }
 
-  /** Forgets the tokens of earlier calls, and frees their caches. The sessions stay open. */
-  reset() {
-    this.model.restart();
-    this.draft?.restart();
+  /** Forgets the tokens of earlier calls, and frees their caches, after the run of now. The sessions stay open. @returns {Promise<void>} */
+  async reset() {
+    await this.turn(async () => {
+      await this.batch.enterText(null);
+      this.batch.restart();
+    });
   }
 }
 
 /** @param {Uint8Array | ArrayBuffer | Blob} file */
 const bytesOf = async (file) => (file instanceof Uint8Array ? file : new Uint8Array(file instanceof Blob ? await file.arrayBuffer() : file));
-
