@@ -9,7 +9,7 @@ from .printer.values import I32
 
 
 def write(module: Module, name: str, run: Function, stacks: int) -> None:
-    """Write name(address of the buffer) -> number of steps that ran, at least one. It ends with the turn, when the
+    """Write name(address of the buffer) -> number of steps that ran, at least one. It ends with the batch, when the
     loop's condition does not hold, or after a fault. run: one step"""
     f = module.function(name, ["i32"], ["i32"])
     (memory,) = f.params

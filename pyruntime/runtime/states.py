@@ -98,8 +98,8 @@ class Layout:
     """Addresses of the buffers of a step, with spare capacity. after: the memory after it; spans: of the buffers that
     the step's calls allocate or free; words: its argument blocks with addresses, but without parameters and work;
     sizes, bindings: on the GPU, bytes of each call's buffers, and what the GPU keeps for them; duration: of its last
-    run, in the executor's unit; portions: work units of each call between two checks whether to stop; turn: steps
-    of the next turn inside WebAssembly (repeats.py)."""
+    run, in the executor's unit; portions: work units of each call between two checks whether to stop; batch: steps
+    of the next batch inside WebAssembly (repeats.py)."""
 
     after: Place
     capacities: Capacities
@@ -109,7 +109,7 @@ class Layout:
     bindings: Any = None
     duration: float = inf
     portions: list[int] | None = None
-    turn: int = 1
+    batch: int = 1
 
 
 @dataclass(eq=False, slots=True)

@@ -78,8 +78,8 @@ def opened(m: onnx.ModelProto, threads: int = 1, **options: Any) -> InferenceSes
 
 
 @contextmanager
-def turns() -> Iterator[list[int]]:
-    """The numbers of steps that WebAssembly has run in each turn."""
+def batches() -> Iterator[list[int]]:
+    """The numbers of steps that WebAssembly has run in each batch."""
     found: list[int] = []
     real = Repeats.took
 
@@ -112,7 +112,7 @@ def test_bodies(name: str, condition: str) -> None:
     session = opened(m)
     for count in COUNTS:
         feeds = feeds_of(count)
-        with turns() as found:
+        with batches() as found:
             got = session.run(None, feeds)
         with by_the_executor():
             want = session.run(None, feeds)
@@ -134,7 +134,7 @@ def test_a_loop_that_its_condition_ends() -> None:
 def test_two_threads() -> None:
     m = model(BODIES["a product"])
     session = opened(m, 2)
-    with turns() as found:
+    with batches() as found:
         same(session.run(None, feeds_of(40)), by_onnxruntime(m, feeds_of(40)))
     assert found
 
@@ -159,7 +159,7 @@ def test_bodies_that_need_the_executor(name: str) -> None:
     }}""")
     feeds = {"x": x, "square": np.eye(4, dtype=np.float32)}
     session = opened(m)
-    with turns() as found:
+    with batches() as found:
         (got,) = session.run(None, feeds)
     (want,) = by_onnxruntime(m, feeds)
     assert not found and got.shape == want.shape and (got == want).all()
@@ -178,7 +178,7 @@ def test_a_loop_inside_a_loop() -> None:
     }""")
     feeds = {name: x for name, x in feeds_of(1).items() if name == "w"} | {"x": feeds_of(1)["h0"]}
     session = opened(m)
-    with turns() as found:
+    with batches() as found:
         same(session.run(None, feeds), by_onnxruntime(m, feeds))
     assert sum(found) > 36
 
@@ -190,7 +190,7 @@ INDICES = """g (int64[T] x, float[5] words) => (float y, float[k] ys) {
 }"""
 
 
-def test_an_index_out_of_range_ends_the_turn() -> None:
+def test_an_index_out_of_range_ends_the_batch() -> None:
     m = parsed(INDICES)
     session = opened(m)
     feeds = {"x": np.arange(400) % 5, "words": np.arange(5, dtype=np.float32)}
@@ -198,7 +198,7 @@ def test_an_index_out_of_range_ends_the_turn() -> None:
     same(session.run(None, feeds), want)
     wrong = feeds["x"].copy()
     wrong[300], wrong[301] = 7, 9
-    with turns() as found, pytest.raises(ExecutionError, match=r"Gather.* 7 .*5"):
+    with batches() as found, pytest.raises(ExecutionError, match=r"Gather.* 7 .*5"):
         session.run(None, {**feeds, "x": wrong})
     assert sum(found) < 301
     same(session.run(None, feeds), want)
@@ -218,22 +218,22 @@ def endless(stacks: bool) -> onnx.ModelProto:
     return parsed(text)
 
 
-def test_a_run_is_stopped_between_turns() -> None:
+def test_a_run_is_stopped_between_batches() -> None:
     session = opened(endless(False))
     feeds = {"x": feeds_of(1)["h0"].repeat(4, 1), "w": np.eye(64, dtype=np.float32), "go": np.array(True)}
     options = RunOptions()
     timer = threading.Timer(0.3, lambda: setattr(options, "terminate", True))
     timer.start()
     start = time.perf_counter()
-    with turns() as found, pytest.raises(Terminated):
+    with batches() as found, pytest.raises(Terminated):
         session.run(None, feeds, options)
     assert time.perf_counter() - start < 5 and sum(found) > 1000
     (got,) = session.run(None, {**feeds, "go": np.array(False)})
     same([got], [feeds["x"]], 0)
 
 
-def test_rows_larger_than_a_turn_and_memory_limits() -> None:
-    """Rows of 24 KiB do not fit a turn; a stack beyond the limit is refused, and the session stays usable."""
+def test_rows_larger_than_a_batch_and_memory_limits() -> None:
+    """Rows of 24 KiB do not fit a batch; a stack beyond the limit is refused, and the session stays usable."""
     m = parsed("""g (float[T, 6000] x, float[6000] h0) => (float[6000] y, float[k, 6000] ys) {
         n = Shape <start = 0, end = 1> (x)  count = Squeeze (n)
         y, ys = Loop <body = b (int64 i, bool c, float[6000] h) => (bool more, float[6000] v, float[6000] o) {
@@ -241,7 +241,7 @@ def test_rows_larger_than_a_turn_and_memory_limits() -> None:
     }""")
     session = opened(m, memory_limit=16 << 20)
     x, h = np.ones((40, 6000), np.float32), np.zeros(6000, np.float32)
-    with turns() as found:
+    with batches() as found:
         same(session.run(None, {"x": x, "h0": h}), by_onnxruntime(m, {"x": x, "h0": h}))
     assert not found
     with pytest.raises(OutOfMemory):
@@ -254,6 +254,6 @@ def test_exported_programs(tmp_path: Path) -> None:
     session = opened(m)
     (tmp_path / "loop.pyrt").write_bytes(session.export(weights=True))
     again = InferenceSession(tmp_path / "loop.pyrt", providers=["wasm"])
-    with turns() as found:
+    with batches() as found:
         same(again.run(None, feeds_of(40)), session.run(None, feeds_of(40)), 1e-5)
     assert found

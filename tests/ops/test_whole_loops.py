@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -142,9 +144,11 @@ def feeds_of(steps: int, width: int = 20) -> Feeds:
 def opened(
     m: onnx.ModelProto, passes: bool = True, threads: int = 1, providers: Any = ("wasm",)
 ) -> InferenceSession:  # fmt: skip
-    """A session; checks how its loop runs. passes: whether loops become procedures"""
+    """A session; checks how its loop runs. passes: whether loops become procedures, even if steps inside WebAssembly
+    would take less time"""
     options = SessionOptions(intra_op_num_threads=threads, disabled_passes=[] if passes else STEP_BY_STEP)
-    session = InferenceSession(m.SerializeToString(), options, providers=list(providers))
+    with patch("pyruntime.passes.loops.bodies.BATCH", math.inf):
+        session = InferenceSession(m.SerializeToString(), options, providers=list(providers))
     found = [n["loop"] for n in session.explain()["nodes"] if n["op"] in ("Loop", "Scan")]
     assert {text.removesuffix(", which runs in turns") for text in found} == {WHOLE if passes else ""}
     return session
@@ -281,19 +285,34 @@ def test_why_a_loop_runs_step_by_step(reason: str) -> None:
         same(session.run(None, feeds), by_onnxruntime(m, feeds), 1e-3)
 
 
-@pytest.mark.parametrize("rows, count, is_whole", [(2, 1, True), (16, 1, True), (16, 4, False), (1, 4, True)])
-def test_products_that_together_take_longer_in_loops(rows: int, count: int, is_whole: bool) -> None:
-    """Routines gain more on four small products than a step of the executor costs; on vectors they gain little."""
+PRODUCTS = [  # in a step: rows, products, steps (T: not known), further kernels; whether procedures take less time
+    (2, 1, "T", "", True), (16, 1, "T", "", False), (16, 4, "T", "", False), (1, 4, "T", "", True),
+    (16, 1, "12", "", True), (16, 1, "5", "", True), (1, 4, "400", "", True), (4, 2, "400", "", False),
+    (16, 1, "T", """q = ReduceMax <keepdims = 0> (u)  t = Less (q, limit)  m = If (t) <
+        then_branch = a () => (float[N, 48] p) { p = Abs (k) }, else_branch = e () => (float[N, 48] p) { p = Neg (k) }>
+        """, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rows, count, steps, more, is_whole", PRODUCTS)
+def test_products_that_together_take_longer_in_loops(
+    rows: int, count: int, steps: str, more: str, is_whole: bool
+) -> None:  # fmt: skip
+    """Routines gain more on products than a step inside WebAssembly costs, unless steps are few: the executor runs the
+    first ones, and all steps with branches."""
     body = "  ".join(f"h{n + 1} = MatMul (h{n}, w)" for n in range(count))
-    m = parsed(f"""g (float[T, {rows}, 48] x, float[{rows}, 48] start, float[48, 48] w) => (float[{rows}, 48] y) {{
+    m = parsed(f"""g (float[{steps}, {rows}, 48] x, float[{rows}, 48] start, float[48, 48] w)
+            => (float[{rows}, 48] y) {{
+        limit = Constant <value = float {{3.0}}> ()
         y = Scan <num_scan_inputs = 1, body = b (float[{rows}, 48] h0, float[{rows}, 48] u) => (float[{rows}, 48] v)
-            {{ {body}  k = Add (h{count}, u)  v = Tanh (k) }}> (start, x)
+            {{ {body}  k = Add (h{count}, u)  {more or "m = Identity (k)"}  v = Tanh (m) }}> (start, x)
     }}""")
     session = InferenceSession(m.SerializeToString(), providers=["wasm"])
-    reason = WHOLE if is_whole else 'runs step by step: its body calls the routine "matmul" for large products'
-    assert reason in [n["loop"] for n in session.explain()["nodes"]]
+    why = 'runs step by step, inside WebAssembly: its body calls the routine "matmul" for large products'
+    assert (WHOLE if is_whole else why) in [n["loop"] for n in session.explain()["nodes"]]
     rng = np.random.default_rng(0)
-    feeds = {"x": rng.standard_normal((5, rows, 48)), "start": rng.standard_normal((rows, 48))}
+    length = 5 if steps == "T" else int(steps)
+    feeds = {"x": rng.standard_normal((length, rows, 48)), "start": rng.standard_normal((rows, 48))}
     feeds["w"] = rng.standard_normal((48, 48)) / 7
     feeds = {name: x.astype(np.float32) for name, x in feeds.items()}
     same(session.run(None, feeds), by_onnxruntime(m, feeds), 1e-5)

@@ -41,7 +41,7 @@ export function runLoop(executor, step, state, key) {
   const loop = new Loop(executor, step, key);
   let n = 0;
   /** @type {import('../runtime/repeats.js').Repeats | null} */
-  let turns = null;
+  let batches = null;
   /** @param {State} inner @returns {State} */
   const finish = (inner) => {
     going = loop.collect(inner);
@@ -51,14 +51,14 @@ export function runLoop(executor, step, state, key) {
   /** @param {State} outer @returns {MaybeState} */
   const go = (outer) => {
     while (n < trips && going) {
-      if (n < LATEST && trips - n >= LEAST) turns ??= loop.turns(outer);
-      if (turns) {
+      if (n < LATEST && trips - n >= LEAST) batches ??= loop.batches(outer);
+      if (batches) {
         const wait = executor.stop?.yieldIfDue();
         if (wait) return wait.then(() => go(outer));
-        const turn = loop.repeat(turns, n, trips);
-        going = turn.going;
-        n += turn.steps;
-        outer = turns.state;
+        const batch = loop.repeat(batches, n, trips);
+        going = batch.going;
+        n += batch.steps;
+        outer = batches.state;
         continue;
       }
       const inner = executor.runBlock(step.body, loop.begin(outer, n));
@@ -152,8 +152,8 @@ class Loop {
     });
   }
 
-  /** Turns of steps inside WebAssembly from this state on, if they are possible. @param {State} state */
-  turns(state) {
+  /** Batches of steps inside WebAssembly from this state on, if they are possible. @param {State} state */
+  batches(state) {
     const { executor, step } = this;
     if (!step.repeat || !executor.code[step.repeat.fn]) return null; // a profile has no such function
     const { address } = executor.plan.span(state, step.repeat.buffer);
@@ -162,21 +162,21 @@ class Loop {
     return found;
   }
 
-  /** Runs a turn from step n on. @param {import('../runtime/repeats.js').Repeats} turns @param {number} n @param {number} trips */
-  repeat(turns, n, trips) {
+  /** Runs a batch of steps from step n on. @param {import('../runtime/repeats.js').Repeats} batches @param {number} n @param {number} trips */
+  repeat(batches, n, trips) {
     const { executor: { code, header, memory }, executor, step } = this;
     const [body] = header.blocks[step.body].steps;
-    memory.writeWords(turns.address, Float64Array.from(turns.begin(n, trips - n)));
+    memory.writeWords(batches.address, Float64Array.from(batches.begin(n, trips - n)));
     const start = performance.now();
     let steps = 0;
     try {
-      steps = /** @type {Steps} */ (code[/** @type {{ fn: string }} */ (step.repeat).fn])(turns.address);
+      steps = /** @type {Steps} */ (code[/** @type {{ fn: string }} */ (step.repeat).fn])(batches.address);
     } catch (error) {
       executor.refuse(/** @type {import('../common/program.js').WasmStep} */ (body), error);
     }
-    const going = memory.bytes[turns.took(steps, performance.now() - start)] !== 0;
+    const going = memory.bytes[batches.took(steps, performance.now() - start)] !== 0;
     executor.checkFaults();
-    turns.rows.forEach(([address, size], i) => {
+    batches.rows.forEach(([address, size], i) => {
       for (let n = 0; n < steps; n++) this.stackDims[i].push(this.stackDims[i][0]);
       this.stacks[i].push(memory.bytes.slice(address, address + steps * size));
     });

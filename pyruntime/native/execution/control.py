@@ -46,13 +46,13 @@ def run_loop(executor: Any, step: types.LoopStep, state: State, key: str) -> Sta
     loop = _Loop(executor, step, key)
     state = loop.enter(state)
     n = 0
-    turns: Repeats | None = None
+    batches: Repeats | None = None
     while n < trips and condition:
-        if turns is None and n < LATEST and trips - n >= LEAST:
-            turns = loop.turns(state)
-        if turns is not None:
-            steps, condition = loop.repeat(turns, n, trips)
-            state = turns.state
+        if batches is None and n < LATEST and trips - n >= LEAST:
+            batches = loop.batches(state)
+        if batches is not None:
+            steps, condition = loop.repeat(batches, n, trips)
+            state = batches.state
             n += steps
             continue
         state = executor.run_block(step["body"], loop.begin(state, n))
@@ -146,8 +146,8 @@ class _Loop:
         after: State = self.plan.advance_interned(state, f"{self.key}:end", change)
         return after
 
-    def turns(self, state: State) -> Repeats | None:
-        """Turns of steps inside WebAssembly from this state on, if they are possible."""
+    def batches(self, state: State) -> Repeats | None:
+        """Batches of steps inside WebAssembly from this state on, if they are possible."""
         executor, step = self.executor, self.step
         if "repeat" not in step or step["repeat"]["fn"] not in executor.functions or executor.timings is not None:
             return None
@@ -157,16 +157,16 @@ class _Loop:
             self._write(found.first, found.words)
         return found
 
-    def repeat(self, turns: Repeats, n: int, trips: float) -> tuple[int, bool]:
-        """Run a turn from step n on. Returns the number of its steps, and the condition."""
+    def repeat(self, batches: Repeats, n: int, trips: float) -> tuple[int, bool]:
+        """Run a batch of steps from step n on. Returns the number of its steps, and the condition."""
         executor, memory = self.executor, self.executor.host.memory
         executor.check()
-        self._write(turns.address, turns.begin(n, int(min(trips - n, MOST))))
+        self._write(batches.address, batches.begin(n, int(min(trips - n, MOST))))
         start = time.perf_counter()
-        steps = executor.functions[self.step["repeat"]["fn"]](turns.address)
-        condition = turns.took(steps, 1000 * (time.perf_counter() - start))
+        steps = executor.functions[self.step["repeat"]["fn"]](batches.address)
+        condition = batches.took(steps, 1000 * (time.perf_counter() - start))
         executor.check_faults()
-        for stack, shapes, (address, size) in zip(self.stacks, self.shapes, turns.rows, strict=True):
+        for stack, shapes, (address, size) in zip(self.stacks, self.shapes, batches.rows, strict=True):
             dtype = stack[0].dtype
             stack.append(memory[address : address + steps * size].copy().view(dtype))
             shapes += [shapes[0]] * steps

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from pyruntime.codegen.linear_memory import LOOP_BYTES
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, C64, C128, I32, STRING
 from pyruntime.ir.expr import Expr, affine, cast, const, dim, index, rem, rewrite, select, substitute, walk
@@ -24,6 +25,9 @@ MOST_MEMBERS = 96  # a function of more kernels would compile slowly
 # its work. Routines have packed panels, so each term of a sum takes less than in loops, by TERM, or by VECTOR_TERM if a
 # vector is multiplied by a matrix from outside the loop. A sum in loops takes as long as SUM terms more.
 STEP, KERNEL, TERM, VECTOR_TERM, SUM = 6500, 450, 0.075, 0.027, 32
+# If WebAssembly repeats the steps, each costs REPEATED, a kernel REPEATED_KERNEL, and a batch of steps at most BATCH.
+REPEATED, REPEATED_KERNEL, BATCH = 200, 150, 100_000
+UNKNOWN_STEPS = 64  # of a loop whose limit no dim gives, in estimates
 CHEAP = 4  # operations of a value that each of its readers computes again
 CHEAP_OPS = frozenset("at const dim index add sub mul cast max min neg select".split())
 
@@ -53,13 +57,17 @@ class Body:
             raise StepByStep(f"its body has {len(self.members)} kernels, more than {MOST_MEMBERS}")
 
 
-def body_of(loop: Loop, most_work: float) -> Body:
-    """most_work: iterations of a procedure in the body, which runs without threads. Errors: StepByStep if a kernel
-    cannot be part of a procedure."""
+def body_of(loop: Loop, most_work: float, may_repeat: bool) -> Body:
+    """most_work: iterations of a procedure in the body, which runs without threads; may_repeat: whether WebAssembly can
+    repeat the steps, if they have no branches. Errors: StepByStep if a kernel cannot be part of a procedure, or if the
+    procedure would be slower."""
     block = loop.body
     outputs = block.outputs[1:] if loop.is_counted else block.outputs
     branches: Branches = {}
-    members, aliases = _members(block.kernels, outputs, branches)
+    members, aliases, lost, calls = _members(block.kernels, outputs, branches)
+    repeats = may_repeat and not any(isinstance(k, If) for k in block.kernels)
+    if lost.total() > _saved(loop, calls, repeats):
+        raise StepByStep(f'its body calls the routine "{lost.most_common(1)[0][0]}" for large products')
     for m in members:
         if isinstance(m, Loops) and (updates_state(m) or work(m) > most_work):
             raise StepByStep(f'its body has the procedure "{m.name}", which threads run faster')
@@ -81,9 +89,9 @@ def body_of(loop: Loop, most_work: float) -> Body:
 
 def _members(
     kernels: Sequence[Kernel], outputs: Sequence[Tensor], branches: Branches
-) -> tuple[list[Member], set[int]]:  # fmt: skip
-    """The members that the outputs need, and the uids of tensors that are reshapes or views. branches: see `Body`; is
-    filled"""
+) -> tuple[list[Member], set[int], Counter[str], int]:  # fmt: skip
+    """The members that the outputs need, the uids of tensors that are reshapes or views, by how many nanoseconds loops
+    take longer than routines, and the number of kernels. branches: see `Body`; is filled"""
     flat = _flat(kernels, branches, ())
     aliases = {k.out.uid for k in flat if isinstance(k, Alias)}
     needed = {t.uid for t in outputs}
@@ -116,9 +124,7 @@ def _members(
         elif not isinstance(kernel, (Alias, Leaf)):
             raise StepByStep(f"its body has a {type(kernel).__name__} kernel")
         needed.update(t.uid for t in kernel.inputs)
-    if lost.total() > STEP + KERNEL * count:
-        raise StepByStep(f'its body calls the routine "{lost.most_common(1)[0][0]}" for large products')
-    return members[::-1], aliases
+    return members[::-1], aliases, lost, count
 
 
 # ── branches ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -193,6 +199,18 @@ def _lost(call: Call, body: Sequence[Kernel]) -> int:
     if any(isinstance(t.kernel, Leaf) and t.kernel.kind == "block" or t.kernel in body for t in once):
         return 0  # each element of what the loop computes is used once: memory is the limit
     return int(sums * (terms + SUM) * (VECTOR_TERM if once else TERM))
+
+
+def _saved(loop: Loop, kernels: int, repeats: bool) -> float:
+    """How many nanoseconds a step costs besides its work, if the loop stays. repeats: whether by WebAssembly"""
+    saved = STEP + KERNEL * kernels
+    if not repeats:
+        return saved
+    rows = loop.body.outputs[1 + len(loop.carried) :]
+    row = sum(sh.estimate(sh.size(t.shape)) * t.dtype.size for t in rows)
+    steps = UNKNOWN_STEPS if loop.limit is None else sh.estimate(loop.limit)
+    batch = max(min(steps, LOOP_BYTES // max(row, 1)), 1)
+    return min(saved, REPEATED + REPEATED_KERNEL * kernels + BATCH / batch)
 
 
 def _size(shape: Sequence[sh.AnyDim]) -> int:

@@ -90,7 +90,8 @@ def _procedure(loop: Loop, lanes: bool, is_inner: bool) -> list[Kernel]:
         raise StepByStep("shapes depend on the step")
     if is_inner:
         _require_one_call(loop)
-    unit = Unit(loop, body_of(loop, MOST_WORK if lanes else MOST_GPU_WORK), lanes)
+    may_repeat = lanes and not is_inner
+    unit = Unit(loop, body_of(loop, MOST_WORK if lanes else MOST_GPU_WORK, may_repeat), lanes)
     is_one = is_inner or loop.is_counted and loop.limit is not None and not _is_long(loop)
     writer = LoopWriter(loop, unit) if is_one else TurnWriter(loop, unit, turn_length(unit))
     made = writer.kernels()
