@@ -36,7 +36,7 @@ def test_programs_are_unchanged(built: None, browser: Browser, models: Path, tmp
     ours = run_in_worker(browser, tmp_path, models, PROGRAMS, "")
     assert len(ours) == 10
     for name, found in theirs.items():
-        assert equal(ours[name], found), (name, ours[name], found)
+        assert equal(ours[name], found), f"{name}: {ours[name]} {found}"
 
 
 def equal(a: Any, b: Any) -> bool:

@@ -153,6 +153,8 @@ NEEDS = {
     "TrainingSession.step": "batch()",
     "TrainingSession.accumulate": "batch()",
     "TrainingSession.evaluate": "batch()",
+    "TrainingSession.gradients": "batch()",
+    "TrainingSession.fit": "[batch()], { epochs: 1 }",
     "TrainingSession.loadParametersBuffer": "await all.TrainingSession.getContiguousParameters()",
     "ArtifactSession.runTrainStep": "labelled()",
     "ArtifactSession.runEvalStep": "labelled()",
@@ -165,7 +167,10 @@ NEEDS = {
     "TextGenerator.generate": "[1], { maxTokens: 1 }",
     "TextGenerator.stream": "[1], { maxTokens: 1 }",
 }
-BEFORE = {"TrainingSession.apply": "await all.TrainingSession.accumulate(batch())"}
+BEFORE = {
+    "TrainingSession.apply": "await all.TrainingSession.accumulate(batch())",
+    "TrainingSession.gradients": "await all.TrainingSession.apply().catch(() => {})",  # earlier ones may wait
+}
 # onnxruntime-common's own functions
 FOREIGN = {"Tensor static", "Tensor.toDataURL", "Tensor.toImageData"}
 

@@ -149,6 +149,7 @@ declare module '@angular/core' {
 }
 declare module '*/digits.js';
 declare module '*/Digit.jsx';
+declare module '*.wasm' { const module: WebAssembly.Module; export default module }
 declare namespace JSX { interface IntrinsicElements { [name: string]: any } }
 declare const GPUBufferUsage: Record<string, number>;
 interface MessageEvent { waitUntil(work: Promise<unknown>): void }
