@@ -13,6 +13,8 @@ from onnx import TensorProto as T
 
 from kit.training_networks import model, node
 from pyruntime import TrainingSession
+from pyruntime.onnx import load
+from pyruntime.training.graph.parameter_evidence import Evidence
 
 RNG = np.random.default_rng(0)
 SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
@@ -160,3 +162,47 @@ def test_files_that_do_not_train_as_their_modules_are_told(text: str, file: byte
             TrainingSession(file, loss={"mse": "y"}).release()
     else:
         TrainingSession(file, loss={"mse": "y"}).release()
+
+
+ZIGZAG = np.log(0.3) + (np.arange(1, 65) % 3 - 1) * 0.5  # RWKV-4's time_first
+DECAY = (-6 + 5 * (np.arange(256) / 255) ** 2).reshape(4, 64)  # RWKV-5's time_decay
+SINES = np.sin(np.arange(64)[:, None] / 10.0 ** np.arange(4))
+# The operator, numbers, whether inputs come first; then, for a file of PyTorch where the constant is named, and for one
+# of another program: whether it is trained, and whether that is doubtful
+CONSTANTS: dict[str, tuple[str, Any, bool, tuple[bool, bool], tuple[bool, bool]]] = {
+    "temperature": ("Div", [0.07], False, (True, True), (False, False)),
+    "divisors": ("Div", [2.0, 3, 4, 7], False, (True, True), (False, True)),
+    "power of pooling": ("Pow", [3.0], False, (True, True), (False, False)),
+    "maximum": ("Max", [0.1, 0.3, 0.2, 0.7], False, (True, True), (False, True)),
+    "limit of masks": ("Max", [-1e9], False, (False, True), (False, False)),
+    "zigzag": ("Add", ZIGZAG, False, (True, True), (False, True)),
+    "decay": ("Mul", DECAY, False, (True, True), (False, True)),
+    "a line for each head": ("Mul", -np.outer(np.arange(1, 9), np.arange(1, 17)), False, (True, True), (False, True)),
+    "slopes of ALiBi": ("Mul", (2.0 ** (-np.arange(16) / 2)).reshape(16, 1, 1), False, (True, True), (True, True)),
+    "decays of RetNet": ("Mul", (1 - 2.0 ** (-5 - np.arange(8))).reshape(8, 1, 1), False, (True, True), (True, True)),
+    "sines": ("Add", SINES, False, (False, True), (False, False)),
+    "mask of 0 and 1": ("Mul", np.tril(np.ones((8, 8))), False, (False, True), (False, False)),
+    "gate": ("Mul", [0.3, -0.1, 0.7, 0.2], True, (True, True), (False, True)),
+    "gate of ones": ("Mul", np.ones(4), True, (True, True), (False, True)),
+    "means of pixels": ("Sub", [0.4, 0.5, 0.6], True, (False, True), (False, False)),
+    "deviations of pixels": ("Div", [0.2, 0.3, 0.25], True, (False, True), (False, False)),
+    "scale of pixels": ("Mul", [1 / 255], True, (True, True), (False, False)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CONSTANTS)
+def test_constants_that_may_be_learned(case: str) -> None:
+    op, numbers, is_first, named, other = CONSTANTS[case]
+    weights = {"w": W1, "block.p": np.array(numbers, np.float32)}
+    layers = (
+        [node(op, "x block.p", "h", name="one"), node("MatMul", "h w", "y", name="two")]
+        if is_first
+        else [node("MatMul", "x w", "h", name="two"), node(op, "h block.p", "y", name="one")]
+    )
+    plain = model(layers, {"x": (T.FLOAT, ["N", 4])}, {"y": (T.FLOAT, ["N", 4])}, weights)
+    files = {written(layers, weights): named, plain: other, written(layers, weights, "w block.p"): (True, False)}
+    for file, expected in files.items():
+        finding = Evidence(load(file)).finding("block.p")
+        assert (finding.is_trained, finding.is_doubtful) == expected, finding
+    finding = Evidence(load(written(layers, weights, "w"))).finding("block.p")
+    assert not finding.is_trained and not finding.is_doubtful

@@ -104,6 +104,7 @@ TABLE: dict[str, tuple[list[Any], list[Any], dict[str, np.ndarray], list[str]]] 
 
 
 @pytest.mark.parametrize("name", TABLE)
+@pytest.mark.filterwarnings("ignore:pyruntime. not certain which constants:RuntimeWarning")
 def test_weights_by_default(name: str) -> None:
     nodes, dims, weights, trained = TABLE[name]
     count = dims[0] if isinstance(dims[0], int) else 4

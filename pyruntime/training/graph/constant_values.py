@@ -52,15 +52,17 @@ def repeats(numbers: Sequence[float]) -> bool:
     return distinct > 1 and len(sample) >= _FEWEST and distinct * _REPEATS <= len(sample)
 
 
-def is_table(numbers: Sequence[float], shape: tuple[int, ...]) -> str:
-    """Why a constant is a table that somebody computed: of sines, lines or geometric series; "" if it is none."""
-    is_flat = sum(d > 1 for d in shape) < 2  # some weights begin as a line, too
-    if not is_flat and any(d >= _FEWEST and _follows_a_rule(numbers, shape, axis) for axis, d in enumerate(shape)):
-        return "is a table of sines, lines or geometric series"
-    return ""
+SINES, SERIES = "sines", "a line or a geometric series"
 
 
-def _follows_a_rule(numbers: Sequence[float], shape: tuple[int, ...], axis: int) -> bool:
+def rule(numbers: Sequence[float], shape: tuple[int, ...]) -> str:
+    """The rule by which somebody computed a constant: SINES go up and down, SERIES (also of squares) do not; "" if
+    there is none."""
+    found = {_rule_along(numbers, shape, axis) for axis, d in enumerate(shape) if d >= _FEWEST}
+    return SINES if SINES in found else SERIES if SERIES in found else ""
+
+
+def _rule_along(numbers: Sequence[float], shape: tuple[int, ...], axis: int) -> str:
     inner = prod(shape[axis + 1 :])
     outer = prod(shape[:axis])
     first = min(_SKIPPED, shape[axis] - _FEWEST)
@@ -69,7 +71,9 @@ def _follows_a_rule(numbers: Sequence[float], shape: tuple[int, ...], axis: int)
     starts = (n // inner * shape[axis] * inner + n % inner for n in range(0, inner * outer, step))
     columns = [[numbers[start + n * inner] for n in places] for start in starts]
     moving = [column for column in columns if max(column) - min(column) > 1e-5 * max(map(abs, column))]
-    return bool(moving) and all(map(_is_regular, moving))
+    if not moving or not all(map(_is_regular, moving)):
+        return ""
+    return SERIES if all(column in (sorted(column), sorted(column, reverse=True)) for column in moving) else SINES
 
 
 def _is_regular(column: Sequence[float]) -> bool:

@@ -1,19 +1,20 @@
 """Which constants of a model are parameters, and why: by what the exporter notes, by how operators read them, and by
 their numbers.
 
-In this order: settings of operators are none; a file that lists the parameters of its module is believed; what
-operators declare as weights are parameters; of other constants, the numbers and the use decide.
+In this order: a file that lists the parameters of its module is believed; settings of operators are none; what
+operators declare as weights are parameters; of other constants, the numbers and the use decide. Names of a TorchScript
+file are of parameters or buffers: where only that speaks for a parameter, it is trained and a doubt is told.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
 from pyruntime.onnx.graph import Graph, Node, Weight, all_nodes
-from pyruntime.training.graph.constant_values import collapsed, is_table, numbers_of, repeats, unlike_a_weight
+from pyruntime.training.graph.constant_values import SINES, collapsed, numbers_of, repeats, rule, unlike_a_weight
 from pyruntime.training.graph.torch_notes import PARAMETER, TorchNotes
 
 Inputs = Mapping[str, tuple[int, ...]]
@@ -41,8 +42,9 @@ _WEIGHTS: Inputs = {
 _PRODUCTS = {"Conv": 0, "ConvTranspose": 1, "FusedMatMul": -1, "MatMul": -1}  # the axis of a weight's output channels
 _PASSING = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")  # the same numbers
 _ELEMENTWISE = ("Add", "Sub", "Mul", "Div")
-_FEW = 4  # numbers that a mask may have
-_MANY = 16  # elements of a constant that may be learned even though only inputs meet it
+_LEARNABLE = ("Div", "Max", "Min", "Pow")  # their settings may be learned: temperatures, powers of pooling
+_FEW = 2  # numbers that a mask may have
+_MANY = 16  # elements of a constant that may be learned even though it is subtracted from inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +84,29 @@ class Evidence:
         self._numbers: dict[str, Sequence[float]] = {}
 
     def finding(self, name: str) -> Finding:
-        uses = self.uses.get(name) or _Uses()
+        uses, kind = self.uses.get(name) or _Uses(), self.notes.kind(name)
+        if kind == PARAMETER:
+            return Finding(True, "is a parameter of the PyTorch module")
         if uses.settings:
-            use = uses.settings[0]
-            return Finding(False, f"is input {use.place} of {use.node.label}: a setting, not a weight")
-        if kind := self.notes.kind(name):
-            is_parameter = kind == PARAMETER
-            what = "a parameter" if is_parameter else "a buffer" if kind == "BUFFER" else "a constant"
-            return Finding(is_parameter, f"is {what} of the PyTorch module")
+            return self._by_setting(name, uses.settings)
+        if kind:
+            return Finding(False, f"is {'a buffer' if kind == 'BUFFER' else 'a constant'} of the PyTorch module")
         return self._by_role(name, uses.weights[0]) if uses.weights else self._by_numbers(name, uses.others)
+
+    def _by_setting(self, name: str, uses: Sequence[_Use]) -> Finding:
+        use = uses[0]
+        reason = f"is input {use.place} of {use.node.label}: a setting, not a weight"
+        if self.notes.kind(name) or any(each.node.op not in _LEARNABLE for each in uses):
+            return Finding(False, reason)
+        if self.notes.is_named(name):
+            return replace(self._by_numbers(name, uses), is_doubtful=True)
+        return Finding(False, reason, not use.is_raw and len(set(self._numbers_of(self.graph.weights[name]))) > 1)
 
     def _by_role(self, name: str, use: _Use) -> Finding:
         w = self.graph.weights[name]
         if use.node.op == "Gather" and w.dtype.name in ("float32", "float64"):
-            if why := is_table(self._numbers_of(w), w.shape):
-                return Finding(False, why)
+            if (kind := rule(self._numbers_of(w), w.shape)) and sum(d > 1 for d in w.shape) > 1:
+                return Finding(False, f"is a table of {kind}")
         what = "an embedding" if use.node.op == "Gather" else "the bias" if use.node.op == "Add" else "a weight"
         return Finding(True, f"is {what} of {use.node.label if use.other is None else use.other.label}")
 
@@ -108,15 +118,21 @@ class Evidence:
         distinct, is_named = len(set(numbers)), self.notes.is_named(name)
         is_computed = self.notes.is_torch and not is_named
         pattern, shape = collapsed(numbers, w.shape)
-        if why := is_table(pattern, shape):
-            return Finding(False, why)
         if repeats(pattern):
-            return Finding(False, "repeats few numbers", is_computed and distinct > _FEW)
+            return Finding(is_named and distinct > _FEW, "repeats few numbers", is_named or distinct > _FEW)
+        is_flat = sum(d > 1 for d in shape) < 2  # some weights begin as a line
+        if kind := rule(pattern, shape):
+            return Finding((is_named or is_flat) and kind != SINES, f"has the numbers of {kind}",
+                           is_named or is_flat or kind != SINES)  # fmt: skip
         is_uniform = distinct == 1
         if any(use.node.op == "Where" for use in uses):
-            return Finding(False, f"is what {uses[0].node.label} fills in", not is_uniform)
-        if any(use.is_raw for use in uses) and self._has_weights:
-            return Finding(False, "changes inputs before any weight does", not is_uniform and len(numbers) >= _MANY)
+            return Finding(False, f"is what {uses[0].node.label} fills in", is_named or not is_uniform)
+        if self._has_weights and (raw := [use for use in uses if use.is_raw]):
+            is_mean = any(use.node.op in ("Sub", "Div") for use in raw)  # of pixels, or their deviation
+            may_be_learned = len(numbers) >= _MANY and not is_uniform if is_mean else len(numbers) > 1
+            return Finding(
+                is_named and not is_mean, "changes inputs before any weight does", is_named or may_be_learned
+            )
         if is_computed and is_uniform and sum(d > 1 for d in w.shape) != 1:
             return Finding(False, "is a constant that the exporter computed", len(numbers) > 1)
         if is_computed and not is_uniform and sum(d > 1 for d in w.shape) != 1:
@@ -166,6 +182,9 @@ class Evidence:
                 continue
             uses = found.setdefault(name, _Uses())
             use = _Use(node, place)
+            if node.op in _ELEMENTWISE and node.domain == "" and len(names) == 2:
+                other = node.inputs[1 - place]
+                use.other, use.is_raw = makers.get(other), other in raw
             if place in settings:
                 uses.settings.append(use)
                 continue
@@ -173,8 +192,6 @@ class Evidence:
                 uses.weights.append(use)
                 continue
             if node.op in _ELEMENTWISE and node.domain == "" and len(names) == 2:
-                other = node.inputs[1 - place]
-                use.other, use.is_raw = makers.get(other), other in raw
                 if node.op == "Add" and self._is_product(use.other, name):
                     uses.weights.append(use)
                     continue
