@@ -145,7 +145,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def cosine_embedding(a: np.ndarray, b: np.ndarray, y: np.ndarray, margin: float) -> float:
-    return float(np.where(y > 0, 1 - cosine(a, b), np.maximum(cosine(a, b) - margin, 0)).mean())
+    return float(np.select([y == 1, y == -1], [1 - cosine(a, b), np.maximum(cosine(a, b) - margin, 0)]).mean())
 
 
 def triplet(a: np.ndarray, p: np.ndarray, n: np.ndarray, margin: float = 1.0, swap: bool = False) -> float:
@@ -176,7 +176,7 @@ def _shares(seed: int, *shape: int) -> np.ndarray:
     return np.asarray(np.exp(log_softmax(_normal(seed, *shape), 1)))
 
 
-W3, SIDES, CLASSES = [0.2, 1.0, 2.5], np.array([1.0, -1.0, 1.0, -1.0]), np.array([2, 0, 1, 2])
+W3, SIDES, CLASSES = [0.2, 1.0, 2.5], np.array([1.0, -1.0, 1.0, -1.0, 0.0, 2.0]), np.array([2, 0, 1, 2])
 TEXTS = np.array([[1, 1, 2], [2, 1, 0], [3, 0, 0]]), np.array([6, 5, 3]), np.array([3, 2, 0])
 # the loss's settings without its outputs; the outputs; its feeds; the formula; torch's function of outputs and feeds
 LOSSES: list[tuple[str, dict[str, Any], list[np.ndarray], list[np.ndarray], Any, Any]] = [
@@ -206,7 +206,7 @@ LOSSES: list[tuple[str, dict[str, Any], list[np.ndarray], list[np.ndarray], Any,
      lambda x, y: float((np.exp(y) * (y - x)).mean()), lambda f, x, y: f.kl_div(x, y, log_target=True)),
     ("cosine", {}, [_normal(1, 4, 3)], [_normal(2, 4, 3)], lambda x, y: float((1 - cosine(x, y)).mean()),
      lambda f, x, y: (1 - f.cosine_similarity(x, y)).mean()),
-    ("cosine", {"margin": 0.1}, [_normal(1, 4, 3), _normal(2, 4, 3)], [SIDES],
+    ("cosine", {"margin": 0.1}, [_normal(1, 6, 3), _normal(2, 6, 3)], [SIDES],
      lambda a, b, y: cosine_embedding(a, b, y, 0.1), lambda f, a, b, y: f.cosine_embedding_loss(a, b, y, margin=0.1)),
     ("triplet", {}, [_normal(n, 4, 3) for n in (1, 2, 3)], [], triplet, lambda f, *x: f.triplet_margin_loss(*x)),
     ("triplet", {"margin": 0.5, "swap": True}, [_normal(n, 4, 3) for n in (1, 2, 3)], [],

@@ -19,11 +19,13 @@ def cosines(t: Tracer, a: Tensor, b: Tensor) -> Tensor:
 
 
 def pairs(t: Tracer, a: Tensor, b: Tensor, sides: Tensor | None, margin: float) -> Tensor:
-    """1 - cosine for pairs of side 1 (None: all), max(0, cosine - margin) for those of side -1."""
+    """1 - cosine for pairs of side 1 (None: all), max(0, cosine - margin) for those of side -1, else 0."""
     found = cosines(t, a, b)
     if sides is None:
         return t.map(1.0 - X, found)
-    return t.map(select(Y > 0.0, 1.0 - X, maximum(X - margin, const(0.0, found.dtype))), found, sides)
+    zero = const(0.0, found.dtype)
+    unlike = select(Y == -1.0, maximum(X - margin, zero), zero)
+    return t.map(select(Y == 1.0, 1.0 - X, unlike), found, sides)
 
 
 def triplet(
