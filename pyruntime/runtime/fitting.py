@@ -108,7 +108,8 @@ class FitPlan:
 
 
 def row_order(count: int, seed: int, epoch: int) -> list[int]:
-    """The numbers below `count`, shuffled by seed and epoch: the same in Python and JavaScript."""
+    """The numbers below `count`, shuffled by seed and epoch: the same in Python and JavaScript. epoch: its number, plus
+    the batches of the session before `fit`, so that calls in a loop have different orders"""
     order = list(range(count))
     state = 1 + (seed % 65536 * 32749 + epoch * 7919) % (MODULUS - 1)
     for n in range(count):

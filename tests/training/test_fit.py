@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from kit.training_networks import dense
 from kit.training_networks import noisy_classes as data
@@ -78,6 +79,31 @@ def test_it_stops_early_and_takes_the_best_weights() -> None:
     with TrainingSession(dense(), **options) as s:
         last = s.fit(data(32), epochs=50, validation=data(64, 1), patience=2, keep_best=False).epochs[-1]
         assert s.evaluate(data(64, 1))["loss"] == pytest.approx(last.validation, rel=1e-6)
+
+
+def test_the_best_weights_leave_the_anchors_of_the_proximal_term() -> None:
+    options = {**OPTIONS, "optimizer": {"sgd": {"rate": 3.0}}, "proximal": 0.01}
+    with TrainingSession(dense(), **options) as s:
+        loaded = {name: w + 0.01 for name, w in s.weights().items()}
+        s.set_weights(loaded)
+        found = s.fit(data(32), epochs=9, validation=data(64, 1), patience=2)
+        assert found.best < len(found.epochs)
+        anchors = safetensors.numpy.load(s.state())
+        assert all(np.array_equal(anchors[f"start/{name}"], w) for name, w in loaded.items())
+
+
+def test_calls_in_a_loop_have_different_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after a checkpoint."""
+    feeds, seen = data(8), []
+    with TrainingSession(dense(), **OPTIONS, seed=3) as s, TrainingSession(dense(), **OPTIONS, seed=3) as other:
+        for session in (s, s, other):
+            step = session.step
+            monkeypatch.setattr(session, "step", lambda x, step=step, **more: (seen.append(x["x"]), step(x, **more))[1])
+            session.fit(feeds, batch_size=4)
+            monkeypatch.undo()
+            other.load(s.state())
+    for n in range(3):
+        assert np.array_equal(np.concatenate(seen[2 * n : 2 * n + 2]), feeds["x"][row_order(8, 3, 1 + 2 * n)])
 
 
 def test_callbacks_end_it_and_a_plateau_hears_the_losses() -> None:

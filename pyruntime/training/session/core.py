@@ -21,7 +21,7 @@ from pyruntime.onnx import load
 from pyruntime.onnx.edit import export_plan
 from pyruntime.onnx.graph import Graph, TensorType, Weight
 from pyruntime.onnx.sources import FileSource, MemorySource
-from pyruntime.runtime.fitting import FitEpoch, FitPlan
+from pyruntime.runtime.fitting import FitEpoch, FitPlan, row_order
 from pyruntime.runtime.step_numbers import StepNumbers
 from pyruntime.runtime.trained_weights import (
     GRADIENT,
@@ -42,7 +42,7 @@ from pyruntime.training.files.safetensors import Stored
 from pyruntime.training.graph.recipe import Recipe, not_negative, recipe_of
 from pyruntime.training.graph.training_graph import training_graph
 from pyruntime.training.session.file_writing import assembled, write_file
-from pyruntime.training.session.fitting import Data, FitResult, fit
+from pyruntime.training.session.fitting import Data, FitResult, as_given, fit
 from pyruntime.training.session.state_values import StateValues
 
 T = TypeVar("T")
@@ -213,14 +213,20 @@ class TrainingCore:
         dataset, validation: arrays by name, whose rows make batches of batch_size; a list or other iterable of batches;
             or a function of the epoch's number that returns one of these
         callbacks: called with the result of each step and of each epoch; False ends the work
-        seed: of the order of rows and lists (shuffle), by default that of the session
+        seed: of the order of rows and lists (shuffle), by default that of the session; each call has other orders
         patience: ends after so many epochs without a lower loss; keep_best: of the held-out data, at the end"""
         plan = FitPlan(epochs, batch_size, patience)
         data = Data(dataset, batch_size, self._training.targets, self._rows_of)
         held = None if validation is None else Data(validation, batch_size, self._training.targets, self._rows_of)
-        order = (self._recipe.seed if seed is None else seed) if shuffle else None
+        key, first = self._recipe.seed if seed is None else seed, self._numbers.batch
+        order = (lambda count, epoch: row_order(count, key, first + epoch)) if shuffle else as_given
         own = [self._observe_epoch] if self._recipe.schedule == "plateau" else []
-        return fit(self, plan, data, held, order, [*own, *callbacks], keep_best, run_options)
+        return fit(self, plan, data, held, order, [*own, *callbacks], self._keep if keep_best else None, run_options)
+
+    def _keep(self) -> Callable[[], None]:
+        """What sets the weights back to those of now. The proximal term goes on holding them near the same values."""
+        values = self._weights()
+        return lambda: self._update(values)
 
     def _observe_epoch(self, done: FitEpoch | StepResult) -> None:
         if isinstance(done, FitEpoch):

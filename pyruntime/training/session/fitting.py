@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pyruntime.errors import InvalidInput
-from pyruntime.runtime.fitting import FitEpoch, FitPlan, LossMean, row_order
+from pyruntime.runtime.fitting import FitEpoch, FitPlan, LossMean
 from pyruntime.runtime.training_steps import StepResult
 
 Feeds = Mapping[str, Any]
+Order = Callable[[int, int], Sequence[int]]  # of so many rows in an epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,6 @@ class Trained(Protocol):
 
     def evaluate(self, feeds: Feeds, *, run_options: Any = None) -> dict[str, Any]: ...
 
-    def weights(self) -> dict[str, Any]: ...
-
-    def set_weights(self, values: Feeds) -> None: ...
-
 
 @dataclass(frozen=True, slots=True)
 class Data:
@@ -43,27 +40,27 @@ class Data:
     targets: Sequence[str]
     rows_of: Callable[[str, Any], Callable[[list[int]], Any]]
 
-    def batches(self, epoch: int, seed: int | None) -> Iterator[Feeds]:
-        """seed: of the order of the rows or of the list; None: as they are. Errors: InvalidInput"""
+    def batches(self, epoch: int, order: Order) -> Iterator[Feeds]:
+        """order: of the rows or of the list. Errors: InvalidInput"""
         given = self.given(epoch) if callable(self.given) else self.given
         if isinstance(given, Mapping):
-            yield from self._of_arrays(given, epoch, seed)
+            yield from self._of_arrays(given, epoch, order)
         elif isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
-            yield from [given[n] for n in _order(len(given), seed, epoch)]
+            yield from [given[n] for n in order(len(given), epoch)]
         elif isinstance(given, Iterable) and not isinstance(given, (str, bytes)):
             yield from given
         else:
             hint = "arrays by name, an iterable of batches, or a function that returns one"
             raise InvalidInput(f"data cannot be {type(given).__name__}", hint=hint)
 
-    def _of_arrays(self, arrays: Feeds, epoch: int, seed: int | None) -> Iterator[Feeds]:
+    def _of_arrays(self, arrays: Feeds, epoch: int, order: Order) -> Iterator[Feeds]:
         counts = {name: _length(name, x) for name, x in arrays.items()}
         if len(set(counts.values())) != 1:
             raise InvalidInput(f"the arrays have different numbers of rows: {counts}")
         rows = {name: self.rows_of(name, x) for name, x in arrays.items()}
-        order = _order(next(iter(counts.values())), seed, epoch)
-        for n in range(0, len(order), self.batch_size):
-            yield {name: take(order[n : n + self.batch_size]) for name, take in rows.items()}
+        numbers = order(next(iter(counts.values())), epoch)
+        for n in range(0, len(numbers), self.batch_size):
+            yield {name: take([*numbers[n : n + self.batch_size]]) for name, take in rows.items()}
 
     def rows(self, feeds: Feeds) -> int:
         """Of a batch: of its first target, or else of its first feed with an axis."""
@@ -73,8 +70,8 @@ class Data:
         return 1
 
 
-def _order(count: int, seed: int | None, epoch: int) -> list[int]:
-    return [*range(count)] if seed is None else row_order(count, seed, epoch)
+def as_given(count: int, _: int) -> Sequence[int]:
+    return range(count)
 
 
 def _size(x: Any) -> int | None:
@@ -92,11 +89,12 @@ def _length(name: str, x: Any) -> int:
 
 
 def fit(
-    session: Trained, plan: FitPlan, data: Data, held: Data | None, seed: int | None,
-    callbacks: Sequence[Callable[[FitEpoch | StepResult], Any]], keeps_best: bool, run_options: Any,
+    session: Trained, plan: FitPlan, data: Data, held: Data | None, order: Order,
+    callbacks: Sequence[Callable[[FitEpoch | StepResult], Any]], keep: Callable[[], Callable[[], None]] | None,
+    run_options: Any,
 ) -> FitResult:  # fmt: skip
-    """Callbacks are called after each step and each epoch; False ends the work. keeps_best: at the end the weights are
-    those of the epoch with the lowest loss of held-out data"""
+    """Callbacks are called after each step and each epoch; False ends the work. keep: copies the weights and
+    returns what puts them back, so that at the end they are those of the epoch with the lowest loss of held-out data"""
     best = None
 
     def tell(of: FitEpoch | StepResult) -> None:
@@ -105,24 +103,24 @@ def fit(
 
     while not plan.is_over:
         plan.begin()
-        for feeds in data.batches(plan.epoch, seed):
+        for feeds in data.batches(plan.epoch, order):
             result = session.step(feeds, run_options=run_options)
             plan.add(result.loss, result.rate, result.applied, data.rows(feeds))
             tell(result)
             if plan.is_stopped:
                 break
         done = plan.end(None if held is None else _validated(session, held, plan.epoch, run_options))
-        if held is not None and keeps_best and done.is_best:
-            best = session.weights()
+        if held is not None and keep and done.is_best:
+            best = keep()
         tell(done)
     if best is not None and plan.best != len(plan.done):
-        session.set_weights(best)
+        best()
     return FitResult(tuple(plan.done), plan.best)
 
 
 def _validated(session: Trained, held: Data, epoch: int, run_options: Any) -> float:
     losses = LossMean()
-    for feeds in held.batches(epoch, None):
+    for feeds in held.batches(epoch, as_given):
         found = session.evaluate(feeds, run_options=run_options)
         if "loss" not in found:
             raise InvalidInput("the validation data have no targets", hint=f"their names: {', '.join(held.targets)}")

@@ -7,6 +7,7 @@ import { FitEpoch, FitPlan, LossMean, rowOrder } from '../../runtime/fitting.js'
 /** @import { SessionWeights } from './session_weights.js' */
 /** @typedef {{ type: string, data: unknown[], dims: readonly number[] }} Tensor */
 /** @typedef {Record<string, Tensor>} Feeds */
+/** Of so many rows in an epoch. @typedef {(count: number, epoch: number) => number[]} Order */
 /**
  * @typedef {SessionWeights & { observe(value: number): Promise<number>,
  *   step(feeds: Feeds, options: object): Promise<{ loss: number, rate: number, applied: boolean }>,
@@ -29,11 +30,12 @@ export async function fit(session, dataset, options) {
   const { epochs, batchSize, validation, callbacks, shuffle, seed, patience, keepBest, signal } = optionsOf(options, DEFAULTS, 'fit');
   const plan = new FitPlan(epochs, batchSize, patience);
   const reading = { targets: Object.keys(session.info.targets), Tensor: session.parts.Tensor, batchSize };
-  const order = shuffle ? seed ?? session.info.seed : null;
+  const [key, first] = [seed ?? session.info.seed, session.counts.batch];
+  const order = shuffle ? (/** @type {number} */ count, /** @type {number} */ epoch) => rowOrder(count, key, first + epoch) : asGiven;
   const tell = async (/** @type {object} */ result) => {
     for (const callback of callbacks) if (await callback(result) === false) plan.isStopped = true;
   };
-  /** @type {Feeds | null} */
+  /** @type {(() => Promise<void>) | null} */
   let best = null;
   while (!plan.isOver) {
     plan.begin();
@@ -44,18 +46,18 @@ export async function fit(session, dataset, options) {
       if (plan.isStopped) break;
     }
     const done = plan.end(validation === null ? null : await validated(session, validation, reading, plan.epoch, signal));
-    if (validation !== null && keepBest && done.isBest) best = await session.weights();
+    if (validation !== null && keepBest && done.isBest) best = await session.keep();
     if (session.info.schedule === 'plateau') await session.observe(done.validation ?? done.loss);
     await tell({ ...done });
   }
-  if (best && plan.best !== plan.done.length) await session.setWeights(best);
+  if (best && plan.best !== plan.done.length) await best();
   return { epochs: plan.done.map((done) => ({ ...done })), best: plan.best };
 }
 
 /** The mean loss of held-out data. @param {Session} session @param {unknown} data @param {Reading} reading @param {number} epoch @param {AbortSignal | null} signal */
 async function validated(session, data, reading, epoch, signal) {
   const losses = new LossMean();
-  for await (const feeds of batches(data, reading, epoch, null)) {
+  for await (const feeds of batches(data, reading, epoch, asGiven)) {
     const { loss } = await session.evaluate(feeds, [], { signal });
     if (loss === undefined) throw new InvalidInput('the validation data have no targets', { hint: `their names: ${reading.targets.join(', ')}` });
     losses.add(loss, rowsOf(feeds, reading));
@@ -66,17 +68,17 @@ async function validated(session, data, reading, epoch, signal) {
 
 /**
  * @param {unknown} given tensors by name, whose rows make batches, a list or other iterable of batches, or a function of the epoch's
- * number that returns one of these @param {Reading} reading @param {number} epoch @param {number | null} seed null: the order of the data
+ * number that returns one of these @param {Reading} reading @param {number} epoch @param {Order} order
  * @returns {AsyncGenerator<Feeds>}
  */
-async function* batches(given, reading, epoch, seed) {
+async function* batches(given, reading, epoch, order) {
   const data = typeof given === 'function' ? await given(epoch) : given;
   if (Array.isArray(data)) {
-    for (const n of inOrder(data.length, seed, epoch)) yield data[n];
+    for (const n of order(data.length, epoch)) yield data[n];
   } else if (isIterable(data)) {
     yield* data;
   } else if (typeof data === 'object' && data !== null) {
-    yield* ofTensors(/** @type {Feeds} */ (data), reading, epoch, seed);
+    yield* ofTensors(/** @type {Feeds} */ (data), reading, epoch, order);
   } else {
     throw new InvalidInput(`data cannot be ${data}`, { hint: 'tensors by name, an iterable of batches, or a function that returns one' });
   }
@@ -85,16 +87,16 @@ async function* batches(given, reading, epoch, seed) {
 /** @param {unknown} data @returns {data is AsyncIterable<Feeds>} */
 const isIterable = (data) => typeof data === 'object' && data !== null && (Symbol.asyncIterator in data || Symbol.iterator in data);
 
-/** @param {Feeds} tensors @param {Reading} reading @param {number} epoch @param {number | null} seed */
-function* ofTensors(tensors, { batchSize, Tensor }, epoch, seed) {
+/** @param {Feeds} tensors @param {Reading} reading @param {number} epoch @param {Order} order */
+function* ofTensors(tensors, { batchSize, Tensor }, epoch, order) {
   const counts = Object.entries(tensors).map(([name, tensor]) => {
     if (!tensor?.dims?.length) throw new InvalidInput(`"${name}" has no rows`, { hint: 'tensors whose first axis is that of the samples' });
     return tensor.dims[0];
   });
   if (new Set(counts).size !== 1) throw new InvalidInput(`the tensors have different numbers of rows: ${counts.join(', ')}`);
-  const order = inOrder(counts[0], seed, epoch);
-  for (let n = 0; n < order.length; n += batchSize) {
-    const rows = order.slice(n, n + batchSize);
+  const numbers = order(counts[0], epoch);
+  for (let n = 0; n < numbers.length; n += batchSize) {
+    const rows = numbers.slice(n, n + batchSize);
     yield Object.fromEntries(Object.entries(tensors).map(([name, tensor]) => [name, taken(tensor, rows, Tensor)]));
   }
 }
@@ -109,8 +111,8 @@ function taken({ type, data, dims: [count, ...rest] }, rows, Tensor) {
   return new Tensor(type, part, [rows.length, ...rest]);
 }
 
-/** @param {number} count @param {number | null} seed @param {number} epoch */
-const inOrder = (count, seed, epoch) => (seed === null ? [...Array(count).keys()] : rowOrder(count, seed, epoch));
+/** @type {Order} */
+const asGiven = (count) => [...Array(count).keys()];
 
 /** Of a batch: of its first target, or else of its first feed with an axis. @param {Feeds} feeds @param {Reading} reading @returns {number} */
 function rowsOf(feeds, { targets }) {

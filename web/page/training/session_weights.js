@@ -59,6 +59,13 @@ export class SessionWeights {
     return this.inTurn(async () => void await this.states('update', { ...values, ...this.anchors(values) }));
   }
 
+  /** What sets the weights back to those of now. The proximal term goes on holding them near the same values. @returns {Promise<() => Promise<void>>} */
+  async keep() {
+    const values = await this.inTurn(() => this.states('read'));
+    const own = Object.fromEntries(this.info.weights.filter(({ name }) => values[name]).map(({ name }) => [name, values[name]]));
+    return () => this.inTurn(async () => void await this.states('update', own));
+  }
+
   /** What the proximal term holds weights near from now on: the values that were loaded last. @param {Record<string, Uint8Array>} values */
   anchors(values) {
     return Object.fromEntries(this.trained.anchors(Object.keys(values)).map((name) => [START + name, values[name].slice()]));
