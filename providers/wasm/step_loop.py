@@ -34,7 +34,12 @@ def write(module: Module, name: str, run: Function, stacks: int) -> None:
 
 def _stack(f: Function, memory: I32, stack: int, phase: I32, source: int) -> None:
     """Copy a value to the next row of its stack. stack, source: offsets of the stack, and of the value's address"""
-    f.emit(memory).mem("i32.load", stack).emit(phase).mem("i32.load", source)
-    f.emit(memory).mem("i32.load", stack + 4).emit("memory.copy")
-    f.emit(memory, memory).mem("i32.load", stack).emit(memory).mem("i32.load", stack + 4).emit("i32.add")
-    f.mem("i32.store", stack)
+    with f.scratch("i32", 3) as (at, to, end):  # not memory.copy: a run cannot be stopped inside of it
+        f.emit(phase).mem("i32.load", source).set(at).emit(memory).mem("i32.load", stack).set(to)
+        f.emit(to, memory).mem("i32.load", stack + 4).emit("i32.add").set(end)
+        for load, store, size in (("v128.load", "v128.store", 16), ("i32.load8_u", "i32.store8", 1)):
+            f.emit(end, to, "i32.sub").i32(size).emit("i32.ge_u")
+            with f.if_(), f.loop() as again:
+                f.emit(to, at).mem(load).mem(store).add(at, size).add(to, size)
+                f.emit(end, to, "i32.sub").i32(size).emit("i32.ge_u").br_if(again)
+        f.emit(memory, to).mem("i32.store", stack)

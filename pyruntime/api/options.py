@@ -108,14 +108,14 @@ class SessionOptions(options.SessionOptions):
 
     # ── weights ──
 
-    def add_initializer(self, name: str, ort_value: OrtValue) -> None:
+    def add_initializer(self, name: str, ort_value: Any) -> None:
         """Replace the elements of an initializer. Errors: InvalidInput for a value that is not a tensor."""
         is_tensor = hasattr(ort_value, "is_tensor") and ort_value.is_tensor()
         if not is_tensor or ort_value.data_type() == "tensor(string)":
             raise InvalidInput(f'initializer "{name}" must be an OrtValue with a tensor of numbers')
         self.initializers[str(name)] = ort_value
 
-    def add_external_initializers(self, names: Sequence[str], values: Sequence[OrtValue]) -> None:
+    def add_external_initializers(self, names: Sequence[str], values: Sequence[Any]) -> None:
         """Replace the elements of initializers that the model stores in files beside it."""
         if len(names) != len(values):
             raise InvalidInput(f"{len(names)} names do not fit {len(values)} values")

@@ -9,10 +9,12 @@ from typing import Any
 from pyruntime.api.devices import CPU_MEMORY, OrtEpDevice, OrtMemoryInfo, get_ep_devices
 from pyruntime.api.model_metadata import ModelMetadata
 from pyruntime.api.providers import CPU
+from pyruntime.arguments import checks_arguments
 from pyruntime.errors import InvalidInput, NotSupported
 from pyruntime.frontend.feed_checks import NodeArg
 
 
+@checks_arguments()
 class SessionRest:
     """For subclasses with `get_inputs`, `get_outputs`, `get_modelmeta` and `run_with_ort_values`."""
 
