@@ -22,11 +22,13 @@ import onnx
 import pytest
 
 import pyruntime
-from pyruntime import InferenceSession, SessionOptions, TrainingSession
+from kit import adapter_networks
+from pyruntime import InferenceSession, LoraAdapter, RunOptions, SessionOptions, TrainingSession
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.errors import OutOfMemory, SessionFailed
 from pyruntime.native.sessions import weights_of_processes
 from pyruntime.providers.wasm.shared_pages import SharedPages
+from tests.training.test_adapters import peft_file
 
 WIDTH = 1100  # 4.8 MB of weights, which is enough to be shared
 X = np.random.default_rng(1).standard_normal((3, WIDTH)).astype(np.float32)
@@ -103,6 +105,35 @@ def test_options_travel(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert other.note == {"of": "a program"} and other.get_providers() == session.get_providers()
     assert not other._has_fallback and other._native._recovery.is_enabled is False
     np.testing.assert_array_equal(result(other), result(session))
+
+
+@pytest.mark.parametrize("way", ["a path", "bytes", "an object"])
+def test_adapters_travel(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "style.safetensors"
+    file.write_bytes(peft_file(adapter_networks.peft(np.random.default_rng(1), 4)))
+    monkeypatch.chdir(tmp_path)
+    adapter = {"a path": file.name, "bytes": file.read_bytes(), "an object": LoraAdapter(file)}[way]
+    session = InferenceSession(adapter_networks.Decoder().build(), SessionOptions(adapters={"style": adapter}))
+    monkeypatch.chdir(tmp_path.parent)
+    other = pickle.loads(pickle.dumps(session))
+    options = RunOptions()
+    options.add_active_adapter("style")
+    feeds = {"ids": adapter_networks.texts()[0]}
+    (want,), (plain,), (found,) = (
+        s.run(None, feeds, o) for s, o in ((session, options), (other, None), (other, options))
+    )
+    np.testing.assert_array_equal(found, want)
+    assert not np.array_equal(found, plain)
+
+
+def test_files_of_weights_in_memory_travel(path: Path) -> None:
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights.bin")
+    data = bytearray((path.parent / "weights.bin").read_bytes())
+    options = SessionOptions()
+    options.add_external_initializers_from_files_in_memory(["weights.bin"], [data], [len(data)])
+    session = InferenceSession(path.read_bytes(), options)
+    (path.parent / "weights.bin").unlink()
+    np.testing.assert_array_equal(result(pickle.loads(pickle.dumps(session))), result(session))
 
 
 class Mine(InferenceSession):

@@ -176,11 +176,19 @@ def check(options: SessionOptions) -> None:
         raise NotSupported("the option optimized_model_filepath does not write initializers that are replaced")
 
 
-def travelling(options: SessionOptions) -> SessionOptions:
-    """The options for another process, which may have another current folder. It writes no optimised model again."""
+def paths_of(options: SessionOptions) -> dict[str, Any]:
+    """The options with paths, from the root: the current folder of a process may change."""
+    folder = options.external_folder
+    adapters = {name: absolute(x) for name, x in options.adapters.items()}
+    return {"adapters": adapters, **({"external_folder": absolute(folder)} if folder else {})}
+
+
+def travelling(options: SessionOptions, paths: Mapping[str, Any]) -> SessionOptions:
+    """The options for another process. It writes no optimised model again. paths: from `paths_of` when the session was
+    opened"""
     found = own(options)
     found.optimized_model_filepath = ""
-    found.adapters = {name: absolute(x) for name, x in options.adapters.items()}
-    if folder := options.external_folder:
-        found.external_folder = absolute(folder)
+    found.initializer_files = {name: bytes(x) for name, x in options.initializer_files.items()}
+    for name, value in paths.items():
+        setattr(found, name, value)
     return found

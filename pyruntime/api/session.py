@@ -17,7 +17,7 @@ from pyruntime.api.initializers import with_initializers
 from pyruntime.api.io_binding import IOBinding
 from pyruntime.api.messages import SessionMessages
 from pyruntime.api.model_metadata import ModelMetadata, metadata_of
-from pyruntime.api.options import SessionOptions, check, travelling
+from pyruntime.api.options import SessionOptions, check, paths_of, travelling
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.providers import choose, options_without_effect, their_names
 from pyruntime.api.session_rest import SessionRest
@@ -91,7 +91,7 @@ class InferenceSession(SessionRest):
                 warn=self._messages.warn, on_kernels=None if self._trace is None else self._trace.kernels,
                 has_fallback=has_fallback, name=options.logid,
             )  # fmt: skip
-        self._model = absolute(path_or_bytes)
+        self._model, self._paths = absolute(path_or_bytes), paths_of(options)
         self._has_fallback = has_fallback
         # onnxruntime's attribute, which programs read and set.
         self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else None
@@ -278,7 +278,7 @@ class InferenceSession(SessionRest):
         others = {name: x for name, x in self.__dict__.items() if name not in _OWN}
         return {
             "model": bytes(self._model) if isinstance(self._model, (bytearray, memoryview)) else self._model,
-            "options": travelling(self.options), "providers": self._named_providers,
+            "options": travelling(self.options, self._paths), "providers": self._named_providers,
             "fallback": self._has_fallback, "attributes": others,
         }  # fmt: skip
 
@@ -398,7 +398,7 @@ class InferenceSession(SessionRest):
 
 _OWN = {
     "options", "_sess_options", "_trace", "_messages", "_names_providers", "_provider_options", "_native", "_model",
-    "_has_fallback", "_model_path",
+    "_has_fallback", "_model_path", "_paths",
 }  # fmt: skip
 
 

@@ -124,7 +124,7 @@ class CodesFunction(Function):
     # ── products ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def body(self) -> None:
-        """For each panel, one row; or several rows by tiles."""
+        """Multiply one row by each panel of the weights, or several rows in tiles (codes_tiles.py)."""
         code = self.code
         several, done = code.label(), code.label()
         code.address(RAX, self.constants)

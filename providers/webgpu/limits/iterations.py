@@ -29,7 +29,7 @@ Count = Any  # float | AnyDim
 # Most iterations of an invocation in a range of steps. Each takes up to a microsecond, because states are in memory;
 # drivers end dispatches of two seconds, and llvmpipe those of 65,535 iterations.
 RANGE = 1 << 15
-SOFTWARE_RANGE = 1 << 22  # operations of all invocations on adapters that compute on the CPU: 1 to 4 ns each
+SOFTWARE_RANGE = 1 << 22  # operations of all invocations on adapters that compute on the CPU: 2 to 5 ns each
 RANGES = 1 << 16  # each has a parameter block of 256 bytes; longer loops have longer ranges
 
 

@@ -16,6 +16,10 @@ class Stored(NamedTuple):
     shape: tuple[int, ...]
     data: Any
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For `pickle` and `copy`: views of a file cannot travel."""
+        return Stored, (self.dtype, self.shape, memoryview(self.data).tobytes())
+
 
 def write(tensors: Mapping[str, Stored], metadata: Mapping[str, str]) -> bytes:
     """The types of tensors are those of pyruntime.runtime.safetensors.CODES."""

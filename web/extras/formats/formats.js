@@ -32,7 +32,7 @@ export class Formats {
     this.known = new Map();
   }
 
-  /** Errors of this file's copy of the class as those of the package. @template T @param {() => T} work @returns {T} */
+  /** Turns errors of this bundle's InvalidInput into those of the package's class, which callers catch. @template T @param {() => T} work @returns {T} */
   typed(work) {
     try {
       return work();
