@@ -265,7 +265,7 @@ def test_user_sources_have_no_key(path: Path, compiled: list[Any], tmp_path: Pat
 def test_an_engine_that_was_updated_stores_nothing(
     path: Path, compiled: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = max(state[-1] for state in program_cache._engine())
+    first = max(state[-1] for state in program_cache.engine_files())
     for imported, count in ((first - 1, 0), (first, 1)):
         monkeypatch.setattr(program_cache, "_IMPORTED", imported)
         run(path)
