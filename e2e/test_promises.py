@@ -169,7 +169,10 @@ NEEDS = {
 }
 BEFORE = {
     "TrainingSession.apply": "await all.TrainingSession.accumulate(batch())",
-    "TrainingSession.gradients": "await all.TrainingSession.apply().catch(() => {})",  # earlier ones may wait
+    # Gradients of an earlier call may wait.
+    **dict.fromkeys(
+        ("TrainingSession.gradients", "TrainingSession.fit"), "await all.TrainingSession.apply().catch(() => {})"
+    ),
 }
 # onnxruntime-common's own functions
 FOREIGN = {"Tensor static", "Tensor.toDataURL", "Tensor.toImageData"}

@@ -187,7 +187,7 @@ REFUSED = """
   const errors = [];
   const textOf = (error) => `${error.name}: ${error.message}`;
   const refuse = async (work) => errors.push(await work().then(() => 'no error', textOf));
-  const bad = [{}, { ...classes, trainable: 'q.*' }, { ...classes, optimizer: 'adm' }];
+  const bad = [{}, { ...classes, trainable: 'q.*' }, { ...classes, optimizer: 'adm' }, { ...classes, optimiser: '' }];
   for (const options of bad) await refuse(() => create(options));
   const doubled = await create({ loss: { onnx: Uint8Array.from(atob(arg.loss), (c) => c.charCodeAt(0)) } });
   const plain = await create({ loss: { crossEntropy: 'y', scale: 2 } });
@@ -202,6 +202,7 @@ REFUSED = """
   await refuse(() => session.step({ x, target: target([0, 1, 2]) }));
   await refuse(() => session.step({ x, target: target([0, 1, 2, 3]) }));
   await refuse(() => session.step({ x, target: target([0, 1, 2, 0]) }, { rate: -1 }));
+  await refuse(() => session.step({ x, target: target([0, 1, 2, 0]) }, { rat: 1 }));
   await refuse(async () => session.load(new Uint8Array(9)));
   await session.accumulate({ x, target: target([0, 1, 2, 0]) });
   await session.accumulate({ x, target: target([0, 1, 2, 0]) });
@@ -279,7 +280,8 @@ def test_what_is_refused_in_pages(page: Tab) -> None:
     found: Any = page.run(REFUSED, {"model": encoded(dense()), "loss": encoded(twice.SerializeToString())})
     texts = [
         "InvalidInput: training needs a loss", 'no weight has a name like "q.*"', 'optimizer "adm" is not known',
-        "no gradients wait for a step", "the labels have shape", "index 3", "rate cannot be -1",
+        'training session has no option "optimiser"', "no gradients wait for a step", "the labels have shape",
+        "index 3", "rate cannot be -1", 'step has no option "rat", only rate,signal',
         "this is no safetensors file", "AbortError", "SessionFailed",
     ]  # fmt: skip
     assert len(texts) == len(found["errors"])

@@ -1,7 +1,8 @@
 // Runs requests together, along the batch dim of a model. Twin of pyruntime/api/batcher.py.
 
 import { BatchLayout, Gatherer } from '../runtime/batching.js';
-import { emptyData, optionsFor, partsOf } from './parts.js';
+import { optionsOf } from '../common/records.js';
+import { emptyData, partsOf } from './parts.js';
 
 /** @typedef {import('./parts.js').Session} Session */
 /** @import { Data, Tensor } from './parts.js' */
@@ -33,7 +34,7 @@ export class Batcher {
     this.parts = partsOf(session);
     const { InvalidInput } = this.parts;
     const defaults = { size: 8, wait: 5, pad: /** @type {NonNullable<Options['pad']>} */ ({}), dim: '', outputs: session.outputNames };
-    const { size, wait, pad, dim, outputs } = optionsFor(options, defaults, 'Batcher', InvalidInput);
+    const { size, wait, pad, dim, outputs } = optionsOf(options, defaults, 'Batcher', InvalidInput);
     if (!(Number.isInteger(size) && size >= 1 && wait >= 0)) {
       throw new InvalidInput(`size ${size} and wait ${wait} do not fit`, { hint: 'size: from 1 on; wait: from 0 on' });
     }
@@ -52,7 +53,7 @@ export class Batcher {
   async run(feeds, options) {
     /** @type {{ signal?: AbortSignal, adapters?: Adapters }} */
     const none = { signal: undefined, adapters: undefined };
-    const { signal, adapters: given } = optionsFor(options, none, 'run', this.parts.InvalidInput);
+    const { signal, adapters: given } = optionsOf(options, none, 'run', this.parts.InvalidInput);
     const adapters = given ? structuredClone(given) : undefined; // the caller may change it
     const { SessionFailed, InvalidInput } = this.parts;
     if (this.isClosed) throw new SessionFailed('the batcher is closed', { hint: 'create another' });

@@ -60,17 +60,3 @@ export function partsOf(session) {
   if (!classes) throw new TypeError("a session of pyruntime is expected: InferenceSession.create(…) of 'pyruntime'");
   return classes;
 }
-
-/**
- * The options of a call: those that are absent or null have their defaults. @template {object} T
- * @param {unknown} given @param {T} defaults of all options @param {string} call its name @param {new (message: string) => Error} Refused the
- * class of the error for what is no object, or has another option @returns {T}
- */
-export function optionsFor(given, defaults, call, Refused) {
-  const options = given ?? {};
-  if (typeof options !== 'object' || Array.isArray(options)) throw new Refused(`the options of ${call} must be an object`);
-  const present = Object.entries(options).filter(([, value]) => value !== undefined && value !== null);
-  const unknown = present.find(([name]) => !Object.hasOwn(defaults, name));
-  if (unknown) throw new Refused(`${call} has no option "${unknown[0]}"; its options are ${Object.keys(defaults).join(', ')}`);
-  return { ...defaults, ...Object.fromEntries(present) };
-}

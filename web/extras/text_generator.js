@@ -5,7 +5,8 @@ import { InvalidInput as Own } from '../common/errors.js';
 import { DRAFT, NOTHING, NOTHING_HINT, SavedText } from '../runtime/saved_text.js';
 import { BEYOND, Numbers, Writer } from '../runtime/writing.js';
 import { Decoder, Encoder } from './decoder.js';
-import { optionsFor, partsOf } from './parts.js';
+import { optionsOf } from '../common/records.js';
+import { partsOf } from './parts.js';
 import { Chat, TextBatch } from './text_batch.js';
 import { read, write } from './text_file.js';
 import { Prompts, isList, readFiles } from './text_prompts.js';
@@ -27,7 +28,7 @@ import { checkNumber, generated, readSettings, rowOf } from './text_settings.js'
 export class TextGenerator {
   /** Options of the sessions that it takes. @param {{ draftTokens?: number | null, logits?: string | null } | null} [options] */
   static options(options) {
-    const { draftTokens, logits } = optionsFor(options, { draftTokens: 0, logits: 'logits' }, 'TextGenerator.options', TypeError);
+    const { draftTokens, logits } = optionsOf(options, { draftTokens: 0, logits: 'logits' }, 'TextGenerator.options', TypeError);
     return { sampleFrom: logits, samplePositions: draftTokens + 1, sampleMasks: true };
   }
 
@@ -50,7 +51,7 @@ export class TextGenerator {
       tokenizer: undefined, chatTemplate: undefined, draft: undefined, draftTokens: 4, lookup: 0, inputs: undefined, encoder: undefined, caches: undefined, adapters: undefined,
       stopTokens: undefined,
     };
-    const { tokenizer, chatTemplate, draft, draftTokens, lookup, inputs, encoder, caches, adapters, stopTokens } = optionsFor(options, defaults, 'TextGenerator', InvalidInput);
+    const { tokenizer, chatTemplate, draft, draftTokens, lookup, inputs, encoder, caches, adapters, stopTokens } = optionsOf(options, defaults, 'TextGenerator', InvalidInput);
     this.prompts = new Prompts(tokenizer, chatTemplate, stopTokens, InvalidInput);
     this.tokenizer = tokenizer;
     checkNumber('draftTokens', draftTokens, InvalidInput, true, 1);
@@ -102,7 +103,7 @@ export class TextGenerator {
    */
   async* resume(settings) {
     const defaults = { maxTokens: /** @type {number | undefined} */ (undefined), signal: /** @type {AbortSignal | undefined} */ (undefined) };
-    const { maxTokens, signal } = optionsFor(settings, defaults, 'resume', this.parts.InvalidInput);
+    const { maxTokens, signal } = optionsOf(settings, defaults, 'resume', this.parts.InvalidInput);
     checkNumber('maxTokens', maxTokens ?? 0, this.parts.InvalidInput, true);
     const { text, writing } = this.single();
     const again = this.prompts.text(text.stops(), text.prompt, writing.form());

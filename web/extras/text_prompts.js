@@ -2,7 +2,8 @@
 
 import { InvalidInput as Own } from '../common/errors.js';
 import { Text } from '../runtime/writing.js';
-import { optionsFor, partsOf } from './parts.js';
+import { optionsOf } from '../common/records.js';
+import { partsOf } from './parts.js';
 
 /** chat_template, bos_token, eos_token: of transformers.js alone.
  * @typedef {{ encode: (text: string, options?: object) => any, decode: (tokens: number[], options?: object) => string, chat_template?: string, bos_token?: string,
@@ -42,7 +43,7 @@ export class Prompts {
     const { InvalidInput } = this;
     /** @type {{ tools?: readonly unknown[], addGenerationPrompt: boolean, tokenize: boolean, variables: Record<string, unknown> }} */
     const defaults = { tools: undefined, addGenerationPrompt: true, tokenize: true, variables: {} };
-    const { tools, addGenerationPrompt, tokenize, variables } = optionsFor(options, defaults, 'applyChatTemplate', InvalidInput);
+    const { tools, addGenerationPrompt, tokenize, variables } = optionsOf(options, defaults, 'applyChatTemplate', InvalidInput);
     if (!isMessages(messages) || !messages.every((message) => message?.role)) throw new InvalidInput('messages are expected', { hint: "a list of { role: 'user', content: '…' }" });
     const { render, textsOf } = await chatFiles();
     const given = this.chatTemplate;

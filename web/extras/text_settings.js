@@ -1,7 +1,7 @@
 // The settings with which texts are written, and what was written.
 
 import { Numbers, Sampling, refusedNumber } from '../runtime/writing.js';
-import { optionsFor } from './parts.js';
+import { optionsOf } from '../common/records.js';
 
 /** @typedef {import('./decoder.js').Tensor} Tensor */
 /** @typedef {import('../runtime/writing.js').Text} Text */
@@ -21,7 +21,7 @@ import { optionsFor } from './parts.js';
 export function readSettings(settings, InvalidInput) {
   /** @type {Settings & { maxTokens: number, stop: string | readonly string[] }} */
   const defaults = { maxTokens: 256, stop: [], seed: undefined, signal: undefined, inputs: undefined, format: undefined, ...new Sampling() };
-  const { maxTokens, seed, stop, signal, inputs, format, ...sampling } = optionsFor(settings, defaults, 'generate', InvalidInput);
+  const { maxTokens, seed, stop, signal, inputs, format, ...sampling } = optionsOf(settings, defaults, 'generate', InvalidInput);
   checkNumber('maxTokens', maxTokens, InvalidInput, true);
   if (seed !== undefined && !Number.isInteger(seed)) throw new InvalidInput(`seed is ${seed}`, { hint: 'an integer is expected' });
   const numbers = new Numbers(seed ?? Math.floor(Math.random() * 2 ** 31));

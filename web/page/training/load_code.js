@@ -8,12 +8,12 @@ import { ask } from '../api/inspect.js';
 import { platform } from '../../common/platform.js';
 import { engineFiles } from '../engine/client.js';
 import { SHARED } from '../executor/load_code.js';
-import { runOptions } from '../options/options.js';
+import { runOptions, SESSION } from '../options/options.js';
 import { withAddress } from '../sessions/model_origins.js';
 import { snapshot } from '../tensors/wire_tensors.js';
 
 /** What it needs of the page besides these modules. */
-const parts = { platform, backend, InferenceSession, Tensor, ask, runOptions, snapshot, withAddress };
+const parts = { platform, backend, InferenceSession, Tensor, ask, runOptions, snapshot, withAddress, SESSION };
 
 /** @returns {Promise<typeof import('./entry.js')>} */
 async function load() {

@@ -38,6 +38,8 @@ export class TrainingSession extends SessionWeights {
   /** @param {PageParts} parts @param {any} model @param {Record<string, any> | null} [options] */
   static async create(parts, model, options) {
     options ??= {};
+    const unknown = Object.keys(options).find((name) => (options[name] ?? null) !== null && !OWN.includes(name) && !Object.hasOwn(parts.SESSION, name));
+    if (unknown) throw new InvalidInput(`a training session has no option "${unknown}"`, { hint: `its own options are ${TRAINING_OPTIONS.join(', ')}; those of sessions can be given, too` });
     const own = Object.fromEntries(OWN.filter((name) => options[name] !== undefined).map((name) => [name, options[name]]));
     const rest = Object.fromEntries(Object.entries(options).filter(([name]) => !OWN.includes(name)));
     const refused = REFUSED.find((name) => rest[name] && rest[name] !== 'cpu');

@@ -9,7 +9,7 @@ import { arrayOf, bytesOf, fitted, joined, split } from './values.js';
 
 /** @import { TrainingInfo } from '../../common/protocol.js' */
 /** @import { Handler } from '../sessions/handler.js' */
-/** What it needs of the page (load_code.js). @typedef {{ backend: any, InferenceSession: any, Tensor: any, ask: any, runOptions: any, snapshot: any, withAddress: any }} PageParts */
+/** What it needs of the page (load_code.js). @typedef {{ backend: any, InferenceSession: any, Tensor: any, ask: any, runOptions: any, snapshot: any, withAddress: any, SESSION: object }} PageParts */
 
 export class SessionWeights {
   /** @param {Handler} handler @param {TrainingInfo} info @param {PageParts} parts */
