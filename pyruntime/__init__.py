@@ -41,6 +41,8 @@ if TYPE_CHECKING:  # the names that __getattr__ finds
     from pyruntime.native.gpu.tensor import GpuTensor
     from pyruntime.native.memory.budgets import set_memory_limit
     from pyruntime.native.sessions.process_stats import stats
+    from pyruntime.native.smaller.comparison import compare_models
+    from pyruntime.native.smaller.static_quantization import quantize_static
     from pyruntime.native.tools.inspection import inspect
     from pyruntime.native.tools.optimized_model import save_optimized
     from pyruntime.native.tools.quantization import quantize
@@ -76,6 +78,7 @@ __all__ = [
     "TextGenerator",
     "TrainingSession",
     "UnsupportedOp",
+    "compare_models",
     "elementwise",
     "export_to_opentelemetry",
     "get_available_providers",
@@ -86,6 +89,7 @@ __all__ = [
     "on",
     "op",
     "quantize",
+    "quantize_static",
     "register_provider",
     "remove_pass",
     "rewrite_rule",
@@ -109,6 +113,7 @@ _MODULES = {
     "SessionOptions": "api.options",
     "TextGenerator": "api.text_generator",
     "TrainingSession": "native.training.session",
+    "compare_models": "native.smaller.comparison",
     "elementwise": "frontend.registry",
     "export_to_opentelemetry": "api.telemetry",
     "get_available_providers": "api.providers",
@@ -119,6 +124,7 @@ _MODULES = {
     "on": "session.events",
     "op": "frontend.registry",
     "quantize": "native.tools.quantization",
+    "quantize_static": "native.smaller.static_quantization",
     "register_provider": "placement.provider_list",
     "remove_pass": "compiler.user_passes",
     "rewrite_rule": "compiler.user_passes",

@@ -47,9 +47,9 @@ NATIVE_ONLY = re.compile(
 EXPORTED = """
 ArrayProvider Batcher ExecutionMode GpuTensor GraphOptimizationLevel IOBinding InferenceSession InvalidInput
 InvalidModel LimitExceeded LoraAdapter NotDifferentiable NotSupported OrtValue OutOfMemory PyRuntimeError RunOptions
-SessionFailed SessionOptions ShapeError Terminated TextGenerator TrainingSession UnsupportedOp elementwise
-export_to_opentelemetry get_available_providers get_device graph_pass inspect off
-on op quantize register_provider remove_pass rewrite_rule save_optimized set_memory_limit
+SessionFailed SessionOptions ShapeError Terminated TextGenerator TrainingSession UnsupportedOp
+compare_models elementwise export_to_opentelemetry get_available_providers get_device graph_pass inspect off
+on op quantize quantize_static register_provider remove_pass rewrite_rule save_optimized set_memory_limit
 stats
 """.split()
 

@@ -17,6 +17,7 @@ COMMANDS = {
     "tune": "measure other schedules of the kernels on this machine, and choose the fastest",
     "memory": "print and draw the memory plan of a run",
     "export": "compile a model into a file that runs without compiling",
+    "quantize": "write a model with weights and activations of 8 bits, by samples",
     "convert": "convert a GGUF file into an ONNX model, a tokenizer and a chat template",
     "adapters": "list what is in a LoRA adapter, and convert it",
     "embed": "compile a C library and its header, for programs in other languages",

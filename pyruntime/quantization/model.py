@@ -38,7 +38,7 @@ def with_codes(open_model: Open, plan: Sequence[int], options: Options) -> NewMo
     read = used(list(model.graph.all()))
     made = {name: one for name, one in writer.made.items() if name in read}
     _add(model, made)
-    _remove_unused(model, {layer.weight_name for layer in layers})
+    remove_unused(model, {layer.weight_name for layer in layers})
     _import_domain(model)
     return NewModel(inlined(model), made, sizes)
 
@@ -47,7 +47,7 @@ def _add(model: FileModel, made: Mapping[str, Made]) -> None:
     insert(model.graph.parts, [Part(INITIALIZER, pieces=one.pieces(name)) for name, one in made.items()])
 
 
-def _remove_unused(model: FileModel, weights: set[str]) -> None:
+def remove_unused(model: FileModel, weights: set[str]) -> None:
     """Remove the weights that nothing reads any more, and what only prepared them."""
     every = list(model.graph.all())
     for source in ("Transpose", "Constant"):

@@ -1,0 +1,1 @@
+"""Smaller models by samples and by training: static quantisation, pruning, and what each costs."""
