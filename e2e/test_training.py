@@ -281,7 +281,7 @@ def test_what_is_refused_in_pages(page: Tab) -> None:
     texts = [
         "InvalidInput: training needs a loss", 'no weight has a name like "q.*"', 'optimizer "adm" is not known',
         'training session has no option "optimiser"', "no gradients wait for a step", "the labels have shape",
-        "index 3", "rate cannot be -1", 'step has no option "rat", only rate,signal',
+        "target[3] is 3", "rate cannot be -1", 'step has no option "rat", only rate,signal',
         "this is no safetensors file", "AbortError", "SessionFailed",
     ]  # fmt: skip
     assert len(texts) == len(found["errors"])

@@ -185,3 +185,16 @@ class TrainingSteps:
 
 def is_finite(number: float) -> bool:
     return number - number == 0.0
+
+
+def label_place(node: str, message: str, target: str, dims: list[int], labels: list[int]) -> str:
+    """A hint at the first label that an error of a loss is about (out_of_range of errors.py), or ""."""
+    for n, label in enumerate(labels if node.startswith("pyruntime.training.Loss") else []):
+        if message.startswith(f"index {label} is out of range"):
+            place: list[str] = []
+            rest = n
+            for dim in reversed(dims):
+                place.insert(0, str(rest % dim))
+                rest = rest // dim
+            return f"{target}[{', '.join(place)}] is {label}"
+    return ""

@@ -34,6 +34,7 @@ from pyruntime.runtime.trained_weights import (
 )
 from pyruntime.runtime.training_steps import APPLY, LOSS, NUMBERS, RESULT, StepResult, StepRun, TrainingSteps
 from pyruntime.session.memory_report import MemoryReport
+from pyruntime.session.model_source import check_model
 from pyruntime.session.specialisation import text_of_differing_dims
 from pyruntime.training.adapters.adapter_file import Adapter, adapter_files
 from pyruntime.training.adapters.lora import Lora, Merge
@@ -43,6 +44,7 @@ from pyruntime.training.graph.recipe import Recipe, not_negative, recipe_of
 from pyruntime.training.graph.training_graph import training_graph
 from pyruntime.training.session.file_writing import assembled, write_file
 from pyruntime.training.session.fitting import Data, FitResult, as_given, fit
+from pyruntime.training.session.label_errors import placed_labels
 from pyruntime.training.session.state_values import StateValues
 
 T = TypeVar("T")
@@ -149,6 +151,7 @@ class TrainingCore:
         self._turn = RLock()  # threads that call one session make their steps one after the other
 
     def _read(self, model: Any) -> Graph:
+        check_model(model)
         return load(model)
 
     @property
@@ -199,7 +202,9 @@ class TrainingCore:
                 known = ", ".join(self._training.outputs)
                 raise InvalidInput(f'output "{name}" does not exist', hint=f"outputs are {known}")
         run = self._steps.evaluate([*feeds], [*(outputs or ())])
-        results = self._session.run(run.outputs, self._feeds(run, feeds), run_options)
+        fed = self._feeds(run, feeds)
+        with placed_labels(self._targets, fed, self._arrays):
+            results = self._session.run(run.outputs, fed, run_options)
         found = dict(zip(run.outputs, results, strict=True))
         return {"loss": found.pop(LOSS).tolist(), **found} if LOSS in found else found
 
@@ -253,12 +258,14 @@ class TrainingCore:
 
     def _perform(self, run: StepRun, feeds: Mapping[str, Any], options: Any) -> StepResult:
         """Make a run and those that follow from it."""
-        found = self._session.check_feeds(self._feeds(run, feeds), run.outputs)
+        fed = self._feeds(run, feeds)
+        found = self._session.check_feeds(fed, run.outputs)
         types = {v.name: v.type for v in self._training.graph.inputs}
         for dim, names in differing_dims(types, found).items():
             if not set(names).isdisjoint(self._training.targets):
                 raise InvalidInput(text_of_differing_dims(dim, names))
-        result, *rest = self._session.run(run.outputs, found, options)
+        with placed_labels(self._targets, fed, self._arrays):
+            result, *rest = self._session.run(run.outputs, found, options)
         if run.outputs[0] == RESULT:
             self.step_outputs = dict(zip(self._training.step_outputs, rest, strict=True))
         outcome = self._steps.ended(run, result.tolist())

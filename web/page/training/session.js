@@ -1,11 +1,11 @@
 // Trains a model in the engine's worker. pyruntime/runtime/training_steps.py decides which runs a call needs.
 
-import { InvalidInput } from '../../common/errors.js';
+import { ExecutionError, InvalidInput, withHint } from '../../common/errors.js';
 import { warn } from '../../common/log.js';
 import { differingDims } from '../../common/dim_names.js';
 import { optionsOf } from '../../common/records.js';
 import { GRADIENT } from '../../runtime/trained_weights.js';
-import { APPLY, LOSS, NUMBERS, RESULT, TrainingSteps } from '../../runtime/training_steps.js';
+import { APPLY, LOSS, NUMBERS, RESULT, labelPlace, TrainingSteps } from '../../runtime/training_steps.js';
 import { fit } from './fit.js';
 import { checkGiven, fitted } from './values.js';
 import { REFUSED, TRAINING_OPTIONS } from './training_options.js';
@@ -130,7 +130,20 @@ export class TrainingSession extends SessionWeights {
     const fetches = Object.fromEntries(run.outputs.map((name) => [name, null]));
     const settings = signal ? this.parts.runOptions({ signal }) : null;
     const given = this.feeds(run, feeds);
-    return this.handler.watch.during((counted) => this.handler.run(given, fetches, settings, counted));
+    return this.handler.watch.during((counted) => this.handler.run(given, fetches, settings, counted)).catch((error) => {
+      throw this.withPlace(error, given);
+    });
+  }
+
+  /** An error of a run; one for a label names its place. @param {unknown} error @param {Feeds} feeds */
+  withPlace(error, feeds) {
+    if (!(error instanceof ExecutionError)) return error;
+    for (const name of Object.keys(this.info.targets)) {
+      const { type, dims, data } = feeds[name] ?? {};
+      const hint = type === 'int64' && data ? labelPlace(error.node, error.detail, name, dims, data) : '';
+      if (hint) return withHint(error, hint);
+    }
+    return error;
   }
 
   /** Feeds that the caller cannot change while a call waits for its turn. @param {Feeds} feeds @returns {Feeds} */
