@@ -9,9 +9,10 @@ from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Call, Kernel
 
-from ..schedules import conv_filters
+from ..schedules import conv_filters, winograd_filters
 from .base import WasmRoutine, arithmetic, scratch, widened
 from .conv import MOST_TAPS, window_of
+from .winograd import suits_filters
 
 
 class ConvFilters(WasmRoutine):
@@ -28,6 +29,8 @@ class ConvFilters(WasmRoutine):
 
     def emit(self, writer: Any, call: Call) -> list[Invocation]:
         x, g, y, group = call.operand(0), call.operand(1), call.out, call.attrs["group"]
+        if suits_filters(call):
+            return [_winograd(writer, call)]
         direct = _reads_in_place(call)
         extents = [(sh.size(t.shape[2:]),) if direct else t.shape[2:] for t in (x, g)]
         window = window_of(call, extents[0], extents[1], y)
@@ -47,6 +50,24 @@ class ConvFilters(WasmRoutine):
         f = writer.function(("conv_filters", sums), kernel, "conv_filters")
         units = conv_filters.units(group, mg, columns, mc, nc)
         return [Invocation(f.name, [x, g, y, own], [*window, *params], units, call.node, [own])]
+
+
+def _winograd(writer: Any, call: Call) -> Invocation:
+    x, g, y, pads = call.operand(0), call.operand(1), call.out, call.attrs["pads"]
+    (batch, c, ih, iw), (m, oh, ow) = x.shape, g.shape[1:]
+    cg, mg = winograd_filters.blocks(int(y.shape[1]), int(y.shape[0]), writer.threads)
+    th, quads = sh.ceildiv(oh, winograd_filters.STEP), sh.maximum(sh.ceildiv(ow, 4 * winograd_filters.STEP), 1)
+    tr = winograd_filters.rows_of_step(batch, th, quads)
+    size = winograd_filters.scratch_bytes(cg, mg, tr, quads)
+    params = winograd_filters.Params(
+        batch=batch, c=c, m=m, ih=ih, iw=iw, oh=oh, ow=ow, ph=pads[0], pw=pads[1], th=th, quads=quads, tr=tr, mg=mg,
+        bytes=size, cg=cg,
+    )  # fmt: skip
+    own, sums = scratch(size * writer.threads), arithmetic(writer, call)
+    kernel = partial(winograd_filters.winograd_filters, writer.module, arithmetic=sums)
+    f = writer.function(("winograd_filters", sums), kernel, "winograd_filters")
+    units = winograd_filters.units(int(y.shape[1]), int(y.shape[0]), cg, mg)
+    return Invocation(f.name, [x, g, y, y, own], list(params), units, call.node, [own])
 
 
 def _reads_in_place(call: Call) -> bool:

@@ -121,11 +121,13 @@ def _row(f: Function, form: Form, base: int, masks: list[Any], offsets: list[Any
 
 
 @once
-def _input(module: Module, form: Form, extra: int) -> Function:
-    """(args, x, ty, rows, v, temp, step): write V of these rows of tiles; `step` bytes between points."""
-    f = module.function("winograd_input", ["i32"] * 7, export=False)
-    _, x, ty, rows, v, temp, step = f.params
+def patches(module: Module, form: Form, extra: int, flat: bool = False) -> Function:
+    """(args, x, ty, rows, v, temp, step): write V of these rows of tiles, in panels; `step` bytes between points.
+    flat: (…, count, ld): for `count` channels, [channel] `ld` bytes apart of [tile]."""
+    f = module.function("winograd_input", ["i32"] * (9 if flat else 7), export=False)
+    _, x, ty, rows, v, temp, step, *more = f.params
     w = ARGUMENTS.load(f, extra, ())
+    channels, ld = more or (w["c"], 0)
     r, q, number, c, source, to, pointer, base, plane = f.locals("i32", 9)
     lines = f.locals("i32", form.side)
     offsets, masks = f.locals("i32", form.loads), f.locals("v128", form.loads)
@@ -138,10 +140,13 @@ def _input(module: Module, form: Form, extra: int) -> Function:
         f.i32(0).set(q)
         with f.until(q, w["quads"]):
             _columns(f, form, w, q, masks, offsets)
-            f.emit(number).i32(1).emit("i32.shr_u", w["c"], "i32.mul").i32(5).emit("i32.shl", v, "i32.add")
-            f.emit(number).i32(1).emit("i32.and").i32(4).emit("i32.shl", "i32.add").set(to)
+            if flat:
+                f.emit(v, number).i32(4).emit("i32.shl", "i32.add").set(to)
+            else:
+                f.emit(number).i32(1).emit("i32.shr_u", w["c"], "i32.mul").i32(5).emit("i32.shl", v, "i32.add")
+                f.emit(number).i32(1).emit("i32.and").i32(4).emit("i32.shl", "i32.add").set(to)
             f.add(number, 1).emit(x).set(source).i32(0).set(c)
-            with f.until(c, w["c"]):
+            with f.until(c, channels):
                 for n, line in enumerate(lines):
                     f.emit(line).i32(0).emit("i32.ge_s")
                     with f.if_():
@@ -151,7 +156,8 @@ def _input(module: Module, form: Form, extra: int) -> Function:
                         for j in range(form.side):
                             f.emit(temp).f32x4(0).mem("v128.store", 16 * (form.side * n + j))
                 _down(f, form, temp, to, pointer, step)
-                f.emit(source, plane, "i32.add").set(source).add(to, 32)
+                f.emit(source, plane, "i32.add").set(source)
+                f.add(to, 32) if not flat else f.emit(to, ld, "i32.add").set(to)
     return f
 
 
@@ -260,7 +266,7 @@ def _store(f: Function, p: dict[str, Any], epilogue: Epilogue, values: list[Any]
 def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
     """(args, unit, scratch, reuse): one unit; reuse: whether scratch contains its V already."""
     panels, form = panels_block(module, arithmetic, NO_EPILOGUE), form_of(arithmetic)
-    forward = _input(module, form, epilogue.extra)
+    forward = patches(module, form, epilogue.extra)
     backward = _output(module, form, epilogue.tile(), epilogue.extra)
     f = module.function("winograd_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
