@@ -55,7 +55,7 @@ test-pages:
 	@$(PY) -m pytest -q -m alone --later no --shard $(SHARD) e2e || [ $$? = 5 ]
 
 test-all: check ## each night and before a release: all tests, of other programs, frameworks and browsers too
-	@$(SETUP) python node vulkan compiler browser programs web_programs browsers runtimes docs
+	@$(SETUP) python node vulkan compiler browser programs web_programs browsers runtimes serving docs
 	@$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not alone" --ignore tests/test_house.py tests
 	@for code in avx2 off; do PYRUNTIME_NATIVE_CODE=$$code $(PY) -m pytest -q -n $(JOBS) --dist worksteal tests/ops tests/test_models.py tests/test_conformance.py || exit 1; done
 	@$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not alone" e2e

@@ -61,7 +61,8 @@ MAY_IMPORT = {
     "pyodide": "errors options ir host onnx frontend placement compiler program runtime session browser training "
     "quantization exports",
     "c_library": "errors ir onnx frontend native pyruntime",
-    "cli": "errors options training onnx frontend ops placement providers native runtime c_library pyruntime",
+    "serving": "errors frontend session api pyruntime",
+    "cli": "errors options training onnx frontend ops placement providers native runtime c_library serving pyruntime",
     "provider_models": "ir onnx",
     "provider_check": "cli codegen ir onnx provider_models pyruntime",
     "pyruntime": "errors codegen frontend ops placement compiler session training native api pyodide",

@@ -12,6 +12,8 @@ LATER: dict[str, tuple[str, ...]] = {
     # programs of others, unmodified
     "tests/test_programs.py": ("test_there_are_ten",),
     "e2e/test_programs.py": ("test_transformers[features-wasm-", "test_vad_of_a_recording"),
+    # a server of others, which is large
+    "tests/test_serving.py": (),
     # other browsers and runtimes
     "e2e/test_browsers.py": (
         "test_models[Firefox, isolated]",

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Set up what the Makefile's targets need; each part once, again only when its inputs change.
 #
-#   scripts/setup.sh [python] [node] [vulkan] [compiler] [browser] [programs] [web_programs] [browsers] [runtimes] [docs]
+#   scripts/setup.sh [python] [node] [vulkan] [compiler] [browser] [programs] [web_programs] [browsers] [runtimes] [serving] [docs]
 #                    (none named: all of them)
 #
 # python   .venv with requirements.txt and this project (editable); web/runtime, translated from pyruntime/runtime
@@ -14,6 +14,7 @@
 # runtimes build/runtimes with e2e/runtimes.txt: Bun and Deno from npm, where tests run the package; 190 MB
 # programs build/programs with tests/programs/requirements.txt: Python programs of others that tests run; 600 MB
 # web_programs  build/programs/npm with tests/programs/npm.txt, build/programs/pyodide with pyodide.txt: the same for pages
+# serving  build/serving with the extra `serve` of pyproject.toml: the server that tests/test_serving.py starts; 400 MB
 # docs     build/docs-tools with scripts/typedoc/package.json: TypeDoc, with its own TypeScript; 47 MB
 # release  build/release-tools with scripts/release.txt: what `make release` needs; only if named
 #
@@ -103,6 +104,15 @@ setup_web_programs() {
     rm "$folder"/*.tgz
   done
   done_with web_programs "$packages" "$wheels"
+}
+
+setup_serving() {
+  local package
+  package=$(grep -o 'kserve==[0-9.]*' pyproject.toml)
+  [ "$(cat "$state/serving.stamp" 2>/dev/null)" = "$package" ] && [ -d build/serving ] && return
+  rm -rf build/serving
+  quietly pip-serving .venv/bin/python -m pip install -q --disable-pip-version-check --target build/serving "$package"
+  echo "$package" >"$state/serving.stamp"
 }
 
 setup_release() {
@@ -214,14 +224,14 @@ setup_browsers() {
   fi
 }
 
-[ $# -gt 0 ] || set -- python node vulkan compiler browser programs web_programs browsers runtimes docs
+[ $# -gt 0 ] || set -- python node vulkan compiler browser programs web_programs browsers runtimes serving docs
 for part in "$@"; do
   case $part in
     python)
       setup_python
       .venv/bin/python -m scripts.javascript # quick when nothing changed
       ;;
-    node | vulkan | compiler | browser | programs | web_programs | browsers | runtimes | docs | release) "setup_$part" ;;
+    node | vulkan | compiler | browser | programs | web_programs | browsers | runtimes | serving | docs | release) "setup_$part" ;;
     *) fail "no such part: $part" ;;
   esac
 done

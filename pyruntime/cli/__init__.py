@@ -21,7 +21,7 @@ COMMANDS = {
     "convert": "convert a GGUF file into an ONNX model, a tokenizer and a chat template",
     "adapters": "list what is in a LoRA adapter, and convert it",
     "embed": "compile a C library and its header, for programs in other languages",
-    "serve": "serve pages that use pyruntime",
+    "serve": "serve pages that use pyruntime, or models to other programs",
     "help": "print causes and remedies of a kind of error",
 }
 WITHOUT_EXTRAS = ("serve", "help")

@@ -1,7 +1,8 @@
 """`pyruntime serve [FOLDER]`: a static server for pages that use pyruntime.
 
 It sends the right content types (.mjs, .wasm, .onnx), compresses, and makes pages cross-origin isolated, so that they
-get shared memory and threads. `--no-isolation` omits the headers for isolation, as most servers do."""
+get shared memory and threads. `--no-isolation` omits the headers for isolation, as most servers do. With `--model` it
+serves models to programs instead (serve_models.py)."""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ EXAMPLES = {
     "": "the demo site, after `npm run build`",
     "public --port 9000": "another folder",
     "public --mount /models=../models": "and a second folder",
+    "--model NAME=PATH": "models by the Open Inference Protocol; --model x --help lists its options",
 }
 TYPES = {
     ".css": "text/css",
@@ -240,6 +242,8 @@ def listening(mounts: Mapping[str, Path], port: int | None, **options: Any) -> S
 
 
 def main(argv: list[str] | None = None) -> int:
+    if any(one.startswith("--model") for one in argv or ()):
+        return int(import_module("pyruntime.cli.serve_models").main(argv))
     parser = Parser("serve", "Serve pages that use pyruntime.", EXAMPLES)
     parser.add_argument("folder", nargs="?", type=Path, default=SITE, help=f"folder to serve (default {SITE})")
     parser.add_argument("--port", type=int, help=f"default: {PORTS[0]}, or the next that is free")
