@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from e2e.conftest import Tab
-from kit import families, gguf_models, zoo
+from kit import beam_vectors, families, gguf_models, zoo
 from kit.counting_decoders import cases
 from kit.decoder_forms import FORMS, STATES, decoder
 from kit.greedy_decoding import tokens_of_form
@@ -403,3 +404,62 @@ def test_chat_of_a_gguf_file(tab: Callable[..., Tab], tmp_path: Path) -> None:
     ]  # fmt: skip
     for part, text in zip(parts, found["errors"], strict=True):
         assert part in text
+
+
+BEAMS = """
+  const { TextGenerator } = await import('/dist/extras.mjs');
+  const bytes = Uint8Array.from(atob(arg.model), (c) => c.charCodeAt(0));
+  const found = {};
+  for (const provider of ['wasm', 'webgpu']) {
+    const executionProviders = [provider];
+    const session = await ort.InferenceSession.create(bytes, { ...TextGenerator.options(), executionProviders });
+    const texts = [];
+    for (const { prompt, stops, ...how } of provider === 'wasm' ? arg.cases : arg.cases.slice(-12)) {
+      const writer = new TextGenerator(session, { stopTokens: stops });
+      texts.push((await writer.generate(prompt, how)).tokens);
+    }
+    found[provider] = texts;
+    const writer = new TextGenerator(session, { stopTokens: [] });
+    const [{ prompt }] = arg.cases;
+    const plain = (await writer.generate(prompt, { maxTokens: 20 })).tokens;
+    const alone = (await writer.generate(prompt, { numBeams: 3, maxTokens: 9 })).tokens;
+    const turn = await writer.generate([...prompt, ...alone, 4], { maxTokens: 3 });
+    const two = writer.generate([prompt, prompt], { numBeams: 3, maxTokens: 9 });
+    const together = (await Promise.all([writer.generate(prompt, { maxTokens: 20 }), two])).flat();
+    found[`${provider} meanwhile`] = `${together.map(({ tokens }) => tokens)}` === `${[plain, alone, alone]}`;
+    found[`${provider} reused`] = turn.reused;
+    const told = async (work) => work().then(() => 'no error', ({ name, message }) => `${name}: ${message}`);
+    await writer.generate(prompt, { numBeams: 2, maxTokens: 2 });
+    found.errors = [
+      await told(() => writer.stream(prompt, { numBeams: 2 }).next()),
+      await told(() => writer.generate(prompt, { numBeams: 2, topK: 3 })),
+      await told(() => writer.generate(prompt, { earlyStopping: 1 })),
+      await told(() => writer.generate(prompt, { numBeams: 0 })), await told(() => writer.save()),
+    ];
+    await session.release();
+  }
+  return found;
+"""
+
+
+def test_beams_are_those_of_transformers(tab: Callable[..., Tab]) -> None:
+    page = tab()
+    page.open("/esm.html")
+    cases = json.loads(beam_vectors.PATH.read_text())[::3]
+    own = {
+        "num_beams": "numBeams", "max_tokens": "maxTokens", "length_penalty": "lengthPenalty",
+        "early_stopping": "earlyStopping", "prompt": "prompt", "stops": "stops",
+    }  # fmt: skip
+    model = decoder(FORMS[beam_vectors.FORM]).SerializeToString()
+    arg = {
+        "model": base64.b64encode(model).decode(),
+        "cases": [{name: case[old] for old, name in own.items()} for case in cases],
+    }
+    found: Any = page.run(BEAMS, arg)
+    texts = [case["tokens"] for case in cases]
+    assert found["wasm"] == texts and found["webgpu"] == texts[-12:]
+    for provider in ("wasm", "webgpu"):
+        assert found[f"{provider} meanwhile"] and found[f"{provider} reused"] >= len(cases[0]["prompt"])
+    parts = ["call generate", "no temperature, top_k", "earlyStopping is 1", "numBeams is 0", "there is no single text"]
+    for part, text in zip(parts, found["errors"], strict=True):
+        assert part in text and "InvalidInput" in text

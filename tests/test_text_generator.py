@@ -252,9 +252,14 @@ def test_sampled_positions(positions: int, settings: tuple[float, int, float]) -
             "x": x, "temperature": np.float32(temperature), "top_k": np.int64(top_k), "top_p": np.float32(top_p),
             "random": random, "repetition_penalty": np.float32(1.5), "repeated": repeated,
         }  # fmt: skip
-        (found,) = session.run(None, feeds)
+        found, best, scores = session.run(None, feeds)
         logits = x[:, -rows:].reshape(-1, 50).copy()
         for row, token in {(row, token) for row, token in repeated.tolist()}:
             logits[row, token] *= 1.5 if logits[row, token] < 0 else 1 / 1.5
         expected = [chosen(row, *settings, float(n)) for row, n in zip(logits, random.ravel(), strict=True)]
         assert found.shape == (2, rows) and found.ravel().tolist() == expected
+        scaled = logits.astype(np.float64) / (temperature or 1e-6)
+        shares = scaled - scaled.max(1, keepdims=True)
+        shares -= np.log(np.exp(shares).sum(1, keepdims=True))
+        assert best.tolist() == np.argsort(-logits, 1, "stable")[:, : top_k or 50].tolist()
+        np.testing.assert_allclose(scores, np.take_along_axis(shares, best, 1), rtol=1e-5, atol=1e-4)

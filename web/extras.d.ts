@@ -111,6 +111,12 @@ export interface TextSettings {
   topP?: number | undefined;
   /** Divides positive scores, and multiplies others, of tokens that are there already. Default: 1. */
   repetitionPenalty?: number | undefined;
+  /** The likeliest of so many texts that are written side by side (beam search): in `generate` alone. Default: 1. */
+  numBeams?: number | undefined;
+  /** The power of its length by which the log probability of a beam's text is divided. Default: 1. */
+  lengthPenalty?: number | undefined;
+  /** Ends once `numBeams` texts have ended. Default: false. */
+  earlyStopping?: boolean | undefined;
   /** Of the random numbers: the same text as in Python. Default: another each time. */
   seed?: number | undefined;
   /** What the text is bound to; it is complete if its `reason` is 'format'. The session needs the options of `TextGenerator.options()`. */

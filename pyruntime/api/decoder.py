@@ -28,7 +28,7 @@ from pyruntime.runtime.saved_text import (
     description,
     from_halves,
 )
-from pyruntime.runtime.writing import Request, Sampling, portions, sampling_feeds
+from pyruntime.runtime.writing import Request, Sampling, beam_feeds, portions, sampling_feeds
 from pyruntime.session.run_options import RunOptions
 
 TYPES = {type_name(TensorType(dtype, None)): dtype for dtype in dt.ALL}
@@ -134,9 +134,9 @@ class Decoder:
         """How many cached tokens a run for these tokens keeps; at least the last `fresh` are fed."""
         return kept(self.cached, tokens, fresh, self.shrinks, self._saved[0])
 
-    def sample(self, request: Request, how: Sampling) -> list[int]:
-        """Return the tokens that follow each of the last tokens. Only tokens that are not cached are computed; all of
-        them if the caches were on a GPU that is lost."""
+    def sample(self, request: Request, how: Sampling) -> list[float]:
+        """Return the tokens that follow each of the last tokens, or the choices that the request wants. Only tokens
+        that are not cached are computed; all of them if the caches were on a GPU that is lost."""
         try:
             return self._sample(request, how)
         except DeviceLost:
@@ -145,7 +145,9 @@ class Decoder:
             self.restart()
             return self._sample(request, how)
 
-    def _sample(self, request: Request, how: Sampling) -> list[int]:
+    def _sample(self, request: Request, how: Sampling) -> list[float]:
+        if request.beams:
+            return self._continue_beams(request, how)
         keep = self.kept(request.tokens, request.count)
         if keep == 0 or not self.pasts:
             self.start(max(1, self.layout.rows))
@@ -153,33 +155,47 @@ class Decoder:
             self._keep(keep)
         if not self.shrinks and len(self.cached) <= request.certain < len(request.tokens):
             self._saved = len(self.cached), dict(self.pasts)
-        found: list[int] = []
+        found: list[float] = []
         for part in portions(self.layout, request, keep):
-            found = self.run(sampling_feeds(self.layout, part, len(self.cached), how))
+            found = self.run(sampling_feeds(self.layout, part, len(self.cached), how), request.choices and 1)
             self.cached = list(part.tokens)
             self.shrinks = self.shrinks and self._rows() == {len(self.cached)}
-        return found[-request.count :]
+        return found if request.choices else found[-request.count :]
+
+    def _continue_beams(self, request: Request, how: Sampling) -> list[float]:
+        """A run for all beams of a text, whose caches have a row for each until `narrow`."""
+        if request.sources:
+            count = len(request.tokens)
+            self.pasts = self.stacked([Row(self.pasts, source, count) for source in request.sources])
+        self.cached = []  # no other text can go on with these caches
+        return self.run(beam_feeds(self.layout, request, how), len(request.beams))
+
+    def narrow(self, tokens: Sequence[int]) -> None:
+        """Keep the caches of the first beam, which has these tokens."""
+        self.restore(tokens, self.stacked([Row(self.pasts, 0, len(tokens))]))
 
     def _rows(self) -> set[int]:
         """The positions in caches that grow: fewer than the tokens in those that keep the last ones alone."""
         growing = [cache for cache in self.layout.caches if not cache.of_encoder]
         return {self.pasts[cache.past].shape()[cache.axis] for cache in growing}
 
-    def run(self, made: Sequence[Made]) -> list[int]:
-        """Return the sampled tokens (N, positions), flat. The caches become those that the model returns."""
+    def run(self, made: Sequence[Made], beams: int = 0) -> list[float]:
+        """Return the sampled tokens (N, positions), flat; with beams the likeliest tokens (beams, K), then their log
+        probabilities. The caches become those that the model returns."""
         values = {name: x for name, x in self._given.items() if name not in self.pasts}
         values |= {x.name: self._value(x.name, x.dims, x.values) for x in made}
-        names = ["token", *(cache.present for cache in self.layout.caches)]
+        wanted = ["best_tokens", "best_scores"] if beams else ["token"]
+        names = [*wanted, *(cache.present for cache in self.layout.caches)]
         options = RunOptions()
         for name, weight in self.adapters.items():
             options.add_active_adapter(name, weight)
-        token, *presents = self.session.run_with_ort_values(names, {**values, **self.pasts}, options)
-        for cache, present in zip(self.layout.caches, presents, strict=True):
+        results = self.session.run_with_ort_values(names, {**values, **self.pasts}, options)
+        for cache, present in zip(self.layout.caches, results[len(wanted) :], strict=True):
             if not (cache.of_encoder and self.pasts[cache.past].shape()[cache.axis]):
                 self.pasts[cache.past] = present
-        return [int(one) for one in token.numpy().flat]
+        return [one for result in results[: len(wanted)] for one in result.numpy()[-beams:].ravel().tolist()]
 
-    def run_shared(self, made: Sequence[Made], pasts: dict[str, OrtValue]) -> list[int]:
+    def run_shared(self, made: Sequence[Made], pasts: dict[str, OrtValue]) -> list[float]:
         """`run` of several texts with caches of their own, which become those that the model returns."""
         before = self.taken()
         try:

@@ -13,6 +13,7 @@ from weakref import WeakSet
 from pyruntime.api.decoder import Caches, Decoder, Row
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.errors import ExecutionError, InvalidInput, PyRuntimeError
+from pyruntime.runtime.beams import BeamWriter
 from pyruntime.runtime.writing import (
     AHEAD,
     BEYOND,
@@ -39,7 +40,7 @@ class Chat:
     """
 
     text: Text
-    writer: Writer
+    writer: Writer | BeamWriter
     how: Sampling
     begin: Callable[[], None]
     is_whole: bool
@@ -52,7 +53,7 @@ class Chat:
     caches: list[Caches] | None = None
     shared: Shared | None = None
 
-    def proceed(self, request: Request | None = None, sampled: Sequence[int] = ()) -> None:
+    def proceed(self, request: Request | None = None, sampled: Sequence[float] = ()) -> None:
         """Add the tokens of a run, and find the next one."""
         if request is not None:
             self.read = len(request.tokens)
@@ -224,6 +225,8 @@ class TextBatch:
             self.held = chat.text
             found = self._decoders[-1 if request.of_draft else 0].sample(request, chat.how)
             chat.proceed(request, found)
+            if request.beams and chat.request is None:
+                self._model.narrow(request.tokens)
         except Exception as error:
             chat.fail(error)
 

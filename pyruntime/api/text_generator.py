@@ -23,6 +23,7 @@ from pyruntime.api.text_settings import Generated, Settings, check_number, gener
 from pyruntime.arguments import checks_arguments
 from pyruntime.errors import InvalidInput, file_bytes
 from pyruntime.native.sessions.program_file import is_program
+from pyruntime.runtime.beams import BeamWriter, refused_beams
 from pyruntime.runtime.saved_text import DRAFT, NOTHING, NOTHING_HINT, SavedText
 from pyruntime.runtime.writing import Numbers, Text, Writer
 
@@ -114,6 +115,9 @@ class TextGenerator:
         repetition_penalty: divides positive scores, and multiplies others, of tokens that are there already
         seed: of the random numbers; the same text in every language. By default another each time
         stop: texts before which the result ends
+        num_beams: the likeliest of so many texts that are written side by side (beam search), 1 by default: in
+            `generate` alone. length_penalty: the power of its length by which a text's log probability is divided, 1 by
+            default; early_stopping: end once num_beams texts have ended
         format: {"schema": of JSON}, {"regex": …} or {"grammar": in GBNF} to which the text is bound; it is
             complete if its reason is "format"
         inputs: arrays for the encoder's inputs, or in place of some of the generator's `inputs`; without it the last
@@ -240,19 +244,23 @@ class TextGenerator:
 
     def _single(self) -> tuple[Text, Settings]:
         """The newest text, unless there are several."""
-        if self._newest is None or len(self._newest.texts) != 1:
+        if self._newest is None or len(self._newest.texts) != 1 or self._newest.how.num_beams > 1:
             raise InvalidInput(NOTHING, hint=NOTHING_HINT)
         return self._newest.texts[0], self._newest
 
     def _begun(self, settings: Settings, is_whole: bool) -> list[Chat]:
         """Add the texts to those that are being written."""
-        self._newest = settings
         chats: list[Chat] = []
         for n, text in enumerate(settings.texts):
+            begin = partial(self._give, row_of(settings.inputs, n, len(settings.texts)))
+            if settings.how.num_beams > 1:
+                beams = self._beams(text, settings, is_whole)
+                chats.append(Chat(text, beams, beams.how, begin, is_whole))
+                continue
             numbers = Numbers(settings.numbers.seed + n)
             writer = Writer(text, numbers, settings.most, self.draft_tokens, self.lookup)
-            begin = partial(self._give, row_of(settings.inputs, n, len(settings.texts)))
             chats.append(Chat(text, writer, settings.how, begin, is_whole))
+        self._newest = settings
         try:
             for chat in chats:
                 self._batch.add(chat)
@@ -260,6 +268,12 @@ class TextGenerator:
             close(chats)
             raise
         return chats
+
+    def _beams(self, text: Text, settings: Settings, is_whole: bool) -> BeamWriter:
+        refused = refused_beams(self._model.layout, settings.how, text, self.draft_tokens, is_whole)
+        if refused:
+            raise InvalidInput(f"num_beams is {settings.how.num_beams}: {refused}", hint="generate without num_beams")
+        return BeamWriter(text, settings.how, settings.most, list(self.stop_tokens))
 
     def _pieces(self, settings: Settings) -> Iterator[str]:
         """The pieces of one text."""

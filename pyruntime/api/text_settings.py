@@ -13,6 +13,9 @@ import numpy as np
 from pyruntime.errors import InvalidInput
 from pyruntime.runtime.writing import Format, Numbers, Sampling, Text, refused_number
 
+WHOLE = ("top_k", "num_beams")
+LEAST = {"num_beams": 1, "length_penalty": -100}
+
 
 @dataclass(slots=True)
 class Generated:
@@ -70,7 +73,10 @@ def sampling(settings: dict[str, Any]) -> Sampling:
         if name not in known:
             there = ", ".join(["max_tokens", "stop", "seed", "inputs", "format", *known])
             raise InvalidInput(f'the setting "{name}" does not exist', hint=f"there are {there}")
-        check_number(name, value, name == "top_k")
+        if name != "early_stopping":
+            check_number(name, value, name in WHOLE, LEAST.get(name, 0))
+        elif not isinstance(value, bool):
+            raise InvalidInput(f"early_stopping is {value!r}", hint="True or False")
     found = Sampling(**settings)
     if found.repetition_penalty == 0:
         raise InvalidInput("repetition_penalty is 0", hint="1 changes nothing, 1.1 avoids repetition")

@@ -53,7 +53,11 @@ _SEVERAL: tuple[_Steps, _Steps] = (
         ("likely", "Greater", "picked cold", {}), ("penalised", "Where", "likely less more", {}),
         ("free", "ScatterND", "plain repeated penalised", {}),
     ),
-    (("shape", "Shape", "random", {}), ("token", "Reshape", "found shape", {})),
+    (
+        ("shape", "Shape", "random", {}), ("token", "Reshape", "found shape", {}),
+        ("logs", "LogSoftmax", "scaled", {"axis": 1}), ("best_scores", "GatherElements", "logs which", {"axis": 1}),
+        ("best_tokens", "Identity", "which", {}),
+    ),
 )  # fmt: skip
 
 # Tokens that a mask forbids in a row: those whose bit t % 32 of word t // 32 is not set.
@@ -83,7 +87,8 @@ def with_sampling(graph: Graph, logits: str | None, positions: int = 0, masks: b
     positions: 0, or P: a token for each of the last min(S, P) positions
     new inputs: `temperature` (0: greedy), `top_k` (0: off), `top_p`, and `random` (N; with positions (N, min(S, P));
         each from 0 to 1). With positions also `repetition_penalty` and `repeated` (R, 2): pairs of a row
-        n · min(S, P) + p and a token, whose score is divided by the penalty if it is positive, else multiplied
+        n · min(S, P) + p and a token, whose score is divided by the penalty if it is positive, else multiplied; and the
+        outputs `best_tokens` and `best_scores` (rows, min(top_k, V)): the likeliest tokens and their log probabilities
     masks: with positions, also the inputs `masked` (M), such rows, and `masks` (M, ceil(V / 32)): a row may have token
         t if bit t % 32 of word t // 32 is 1. None if the model does not declare V
     Errors: InvalidInput if the output does not exist or has another shape or type, or if the model uses these names."""
@@ -101,7 +106,11 @@ def with_sampling(graph: Graph, logits: str | None, positions: int = 0, masks: b
         inputs += [("repetition_penalty", F32, ()), ("repeated", I64, ("repeated", 2))]
     if masks and isinstance(dims[-1], int):
         inputs += [("masked", I64, ("masked",)), ("masks", I32, ("masked", -(-dims[-1] // 32)))]
-    own = {name: name for name, *_ in inputs} | {"token": "token"}
+    outputs = {"token": TensorType(I64, count)}
+    if positions:
+        rows = ("sampled", "likeliest")
+        outputs |= {"best_tokens": TensorType(I64, rows), "best_scores": TensorType(F32, rows)}
+    own = {name: name for name in (*(name for name, *_ in inputs), *outputs)}
     taken = own.keys() & _names(graph)
     if taken:
         raise InvalidInput(f"a model with a value {', '.join(map(repr, sorted(taken)))} cannot be sampled")
@@ -116,7 +125,8 @@ def with_sampling(graph: Graph, logits: str | None, positions: int = 0, masks: b
         Node(op, "", _OPSET, named(out)[0], named(of), named(out), attrs)
         for out, op, of, attrs in (*_STEPS[:6], *before, *_STEPS[6:], *after)
     ]
-    values = (Value("token", TensorType(I64, count)) if v.name == logits else v for v in graph.outputs)
+    values = [Value("token", outputs.pop("token")) if v.name == logits else v for v in graph.outputs]
+    values += [Value(name, kind) for name, kind in outputs.items()]
     more = [Value(name, TensorType(dtype, shape)) for name, dtype, shape in inputs]
     made = replace(graph, inputs=(*graph.inputs, *more), outputs=tuple(values))
     if positions:

@@ -11,6 +11,7 @@ from pyruntime.runtime.decoder_caches import CachePairs, are_alike
 
 IDS = ["input_ids", "decoder_input_ids", "ids", "tokens"]
 SAMPLING = ["temperature", "top_k", "top_p", "random", "repetition_penalty", "repeated", "masked", "masks"]
+SAMPLED = ["token", "best_tokens", "best_scores"]  # outputs of sampling
 # The inputs that generation makes, and what they hold
 HOLDS = {
     "attention_mask": "mask",
@@ -63,6 +64,7 @@ class DecoderLayout:
     pads: whether these may have different lengths: a mask hides padding, and each has its own positions
     positions: of which the session samples tokens
     words: of a mask of tokens that may follow, 0 if the session samples without masks
+    scores: whether the session returns the scores of the likeliest tokens
     unknown: inputs that the caller must give; refused: why the model cannot generate, or ""
     """
 
@@ -81,9 +83,10 @@ class DecoderLayout:
         self.fed = [x for x in [text_input(x) for x in free if x.name not in given] if x.holds != ""]
         self.positions = sampled_positions(inputs)
         self.words = mask_words(inputs)
+        self.scores = len([x for x in outputs if x.name in SAMPLED]) == len(SAMPLED)
         made = [x.name for x in self.fed]
         others = [x for x in free if x.name not in made]
-        pairs = CachePairs(others, [x for x in outputs if x.name != "token"], batch, given, paired)
+        pairs = CachePairs(others, [x for x in outputs if x.name not in SAMPLED], batch, given, paired)
         self.caches = [cache for cache in pairs.caches if not (cache.of_encoder and cache.past in given)]
         self.has_states = len([cache for cache in self.caches if cache.axis < 0]) > 0
         own = [x for x in self.fed if x.holds in HIDES or x.holds == "places" and x.rank >= 2]

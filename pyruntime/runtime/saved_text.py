@@ -25,7 +25,7 @@ NEAR = 0.05  # processors round differently, and so do products of quantised wei
 HALVES: Mapping[str, Sequence[int]] = {"float16": [1024, 15], "uint16": [128, 127]}
 NOTHING = "there is no single text"
 DRAFT = "open the generator with the draft that it had when it saved the text, or without one"
-NOTHING_HINT = "generate one first, or restore a file; texts that are generated together cannot go on"
+NOTHING_HINT = "generate one first, or restore a file; texts that are generated together, or by beams, cannot go on"
 
 
 @dataclass(eq=False, slots=True)

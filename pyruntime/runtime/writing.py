@@ -40,12 +40,17 @@ class Sampling:
 
     temperature: 0 takes the likeliest token; top_k: samples from so many of the likeliest (0: all); top_p: from the
     fewest that have this probability together; repetition_penalty: divides positive scores of tokens that are there
+    num_beams: texts among which a search finds the likeliest; length_penalty: the power of a text's length by which its
+    score is divided; early_stopping: whether the search is over once so many texts have ended
     """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     repetition_penalty: float = 1.0
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    early_stopping: bool = False
 
     def feeds(self, random: Sequence[float], rows: int, pairs: Sequence[int]) -> list[Made]:
         """The inputs of sampling. random (N, rows): flat; pairs: of a row and a token that is penalised, flat"""
@@ -189,6 +194,9 @@ class Request:
     count: int
     random: list[float]
     masks: list[Sequence[int]] = field(default_factory=list)
+    choices: int = 0
+    beams: list[list[int]] = field(default_factory=list)
+    sources: list[int] = field(default_factory=list)
 
 
 class Writer:
@@ -230,16 +238,17 @@ class Writer:
         form = self.text.form
         return [] if form is None else form.masks(self._drafted)
 
-    def accepted(self, request: Request, sampled: list[int]) -> list[int]:
+    def accepted(self, request: Request, sampled: list[float]) -> list[int]:
         """Return the new tokens of the text: those that the model agrees with, and one more; none after a draft."""
+        tokens = [int(token) for token in sampled]
         if request.of_draft:
-            self._drafted.append(sampled[0])
+            self._drafted.append(tokens[0])
             return []
-        good = agreed(self._drafted, sampled)
+        good = agreed(self._drafted, tokens)
         self.text.drafted += len(self._drafted)
         self.text.accepted += good
         self._drafted = []
-        return sampled[0 : good + 1]
+        return tokens[0 : good + 1]
 
 
 def portions(layout: DecoderLayout, request: Request, cached: int) -> list[Request]:
@@ -270,7 +279,9 @@ def sampling_feeds(layout: DecoderLayout, request: Request, cached: int, how: Sa
 def shared_length(layout: DecoderLayout, request: Request, cached: int) -> int:
     """Texts for which this is equal can share a run, which reads a token of each, if they are sampled alike; -1 for one
     that runs alone. cached: as of `sampling_feeds`"""
-    if not layout.shares or request.of_draft or request.count != 1 or len(request.tokens) != cached + 1:
+    if not layout.shares or request.of_draft or request.count != 1 or request.choices > 0:
+        return -1
+    if len(request.tokens) != cached + 1:
         return -1
     return 0 if layout.pads else cached
 
@@ -285,3 +296,8 @@ def shared_feeds(layout: DecoderLayout, requests: list[Request], how: Sampling) 
     places = [n for n, request in enumerate(requests) for _ in request.masks]
     masks = [mask for request in requests for mask in request.masks]
     return [*text_inputs(layout, fresh, mask), *how.feeds(random, 1, pairs), *mask_feeds(layout, places, masks)]
+
+
+def beam_feeds(layout: DecoderLayout, request: Request, how: Sampling) -> list[Made]:
+    """Return the feeds of a run that reads the last token of each beam."""
+    return shared_feeds(layout, [Request(False, tokens, len(tokens), 1, [0.0]) for tokens in request.beams], how)

@@ -4,7 +4,7 @@ import { elementSize, fromNumbers, viewOf } from '../common/elements.js';
 import { Declared } from '../runtime/batching.js';
 import { DecoderLayout, encoderFeeds, kept } from '../runtime/generation.js';
 import { HALVES, PROBED, SavedDecoder, SavedTensor, anotherModel, areNear, checkModel, description, fromHalves } from '../runtime/saved_text.js';
-import { Request, Sampling, portions, samplingFeeds } from '../runtime/writing.js';
+import { Request, Sampling, beamFeeds, portions, samplingFeeds } from '../runtime/writing.js';
 import { copyBlock, emptyData, partsOf } from './parts.js';
 
 /** @typedef {import('./parts.js').Session} Session */
@@ -124,7 +124,8 @@ export class Decoder {
   }
 
   /**
-   * The tokens that follow each of the last tokens. Only tokens that are not cached are computed; all of them if the caches were on a GPU that is lost.
+   * The tokens that follow each of the last tokens, or the choices that the request wants. Only tokens that are not cached are computed; all of them if the
+   * caches were on a GPU that is lost.
    * @param {Request} request @param {Sampling} how @param {AbortSignal} [signal] @returns {Promise<number[]>}
    */
   async sample(request, how, signal) {
@@ -139,6 +140,7 @@ export class Decoder {
 
   /** @param {Request} request @param {Sampling} how @param {AbortSignal} [signal] @returns {Promise<number[]>} */
   async sampleOnce(request, how, signal) {
+    if (request.beams.length) return this.continueBeams(request, how, signal);
     const keep = this.kept(request.tokens, request.count);
     if (!keep || !Object.keys(this.pasts).length) this.start(Math.max(1, this.layout.rows));
     else if (keep < this.cached.length) await this.keep(keep);
@@ -146,25 +148,41 @@ export class Decoder {
     /** @type {number[]} */
     let found = [];
     for (const part of portions(this.layout, request, keep)) {
-      found = await this.run(samplingFeeds(this.layout, part, this.cached.length, how), signal);
+      found = await this.run(samplingFeeds(this.layout, part, this.cached.length, how), signal, request.choices && 1);
       this.cached = part.tokens;
       this.shrinks &&= this.isWhole();
     }
-    return found.slice(-request.count);
+    return request.choices ? found : found.slice(-request.count);
+  }
+
+  /** A run for all beams of a text, whose caches have a row for each until `narrow`. @param {Request} request @param {Sampling} how @param {AbortSignal} [signal] */
+  async continueBeams(request, how, signal) {
+    const { beams, sources, tokens } = request;
+    if (sources.length) this.replace(await this.stacked(sources.map((row) => ({ pasts: this.pasts, row, count: tokens.length }))));
+    this.cached = []; // no other text can go on with these caches
+    return this.run(beamFeeds(this.layout, request, how), signal, beams.length);
+  }
+
+  /** Keeps the caches of the first beam, which has these tokens. @param {number[]} tokens */
+  async narrow(tokens) {
+    this.restore(tokens, await this.stacked([{ pasts: this.pasts, row: 0, count: tokens.length }]));
   }
 
   /**
-   * The sampled tokens (N, positions), flat. The caches become those that the model returns.
+   * The sampled tokens (N, positions), flat; with beams the likeliest tokens (beams, K), then their log probabilities. The caches become those that the
+   * model returns.
    * @param {readonly Made[]} made @param {AbortSignal} [signal] @returns {Promise<number[]>}
    */
-  async run(made, signal) {
+  async run(made, signal, beams = 0) {
     const { caches } = this.layout;
     const feeds = Object.fromEntries(made.map(({ name, dims, values }) => [name, this.tensor(name, dims, values)]));
-    const names = ['token', ...caches.map(({ present }) => present)];
+    const wanted = beams ? ['best_tokens', 'best_scores'] : ['token'];
+    const names = [...wanted, ...caches.map(({ present }) => present)];
     const results = await this.session.run({ ...this.given, ...feeds, ...this.pasts }, names, { ...signal && { signal }, ...this.adapters ? { adapters: this.adapters } : {} });
     const keeps = (/** @type {Cache} */ { past, axis, ofEncoder }) => ofEncoder && this.pasts[past].dims[axis];
     this.replace(Object.fromEntries(caches.map((cache) => [cache.past, keeps(cache) ? this.pasts[cache.past] : results[cache.present]])));
-    return Array.from(await results.token.getData(true), Number); // it may be on the GPU
+    const rows = async (/** @type {Tensor} */ tensor) => Array.from(await tensor.getData(true), Number).slice(-beams * tensor.size / tensor.dims[0]); // it may be on the GPU
+    return (await Promise.all(wanted.map((name) => rows(results[name])))).flat();
   }
 
   /**

@@ -27,7 +27,7 @@ export class Chat {
   shared = null;
 
   /**
-   * @param {Text} text @param {import('../runtime/writing.js').Writer} writer @param {import('../runtime/writing.js').Sampling} how
+   * @param {Text} text @param {import('../runtime/writing.js').Writer | import('../runtime/beams.js').BeamWriter} writer @param {import('../runtime/writing.js').Sampling} how
    * @param {() => Promise<void>} begin gives the model this text's own inputs, before its first run
    * @param {boolean} isWhole whether nobody reads it before it is complete @param {AbortSignal | undefined} signal
    */
@@ -174,6 +174,7 @@ export class TextBatch {
       }
       this.held = text;
       chat.proceed(request, await this.decoders[request.ofDraft ? this.decoders.length - 1 : 0].sample(request, how, signal));
+      if (request.beams.length && !chat.request) await this.decoders[0].narrow(request.tokens);
     } catch (error) {
       chat.fail(this.told(error));
     }

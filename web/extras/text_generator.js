@@ -2,6 +2,7 @@
 // pyruntime/runtime/writing.py decides what runs.
 
 import { InvalidInput as Own } from '../common/errors.js';
+import { BeamWriter, refusedBeams } from '../runtime/beams.js';
 import { DRAFT, NOTHING, NOTHING_HINT, SavedText } from '../runtime/saved_text.js';
 import { BEYOND, Numbers, Writer } from '../runtime/writing.js';
 import { Decoder, Encoder } from './decoder.js';
@@ -147,20 +148,32 @@ export class TextGenerator {
   /** The newest text, unless there are several. */
   single() {
     const writing = this.newest;
-    if (writing?.texts.length !== 1) throw new this.parts.InvalidInput(NOTHING, { hint: NOTHING_HINT });
+    if (writing?.texts.length !== 1 || writing.how.numBeams > 1) throw new this.parts.InvalidInput(NOTHING, { hint: NOTHING_HINT });
     return { text: writing.texts[0], writing };
   }
 
   /** Adds the texts to those that are being written. @param {Writing} writing @param {boolean} isWhole */
   begun(writing, isWhole) {
     const { texts, how, numbers, most, signal, inputs } = writing;
-    this.newest = writing;
     const chats = texts.map((text, n) => {
+      const begin = () => this.give(rowOf(inputs, n, texts.length, this.parts.Tensor));
+      if (how.numBeams > 1) {
+        const beams = this.beams(text, writing, isWhole);
+        return new Chat(text, beams, beams.how, begin, isWhole, signal);
+      }
       const writer = new Writer(text, new Numbers(numbers.seed + n), most, this.draftTokens, this.lookup);
-      return new Chat(text, writer, how, () => this.give(rowOf(inputs, n, texts.length, this.parts.Tensor)), isWhole, signal);
+      return new Chat(text, writer, how, begin, isWhole, signal);
     });
+    this.newest = writing;
     this.batch.chats.push(...chats);
     return chats;
+  }
+
+  /** @param {import('../runtime/writing.js').Text} text @param {Writing} writing @param {boolean} isWhole */
+  beams(text, { how, most }, isWhole) {
+    const refused = refusedBeams(this.model.layout, how, text, this.draftTokens, isWhole);
+    if (refused) throw new this.parts.InvalidInput(`numBeams is ${how.numBeams}: ${refused}`, { hint: 'generate without numBeams' });
+    return new BeamWriter(text, how, most, this.prompts.stopTokens);
   }
 
   /** The pieces of one text. @param {Writing} writing @returns {AsyncGenerator<string, Generated>} */

@@ -17,6 +17,10 @@ import { optionsOf } from '../common/records.js';
  *   inputs: Record<string, Tensor> | undefined, format: Given | undefined }} Complete */
 /** Texts that one call writes. form: begins what they may be @typedef {{ texts: Text[], form: () => Format | null } & Omit<Complete, 'stop'>} Writing */
 
+const WHOLE = ['topK', 'numBeams'];
+/** @type {Record<string, number>} */
+const LEAST = { numBeams: 1, lengthPenalty: -100 };
+
 /** @param {Settings | null | undefined} settings @param {InvalidInput} InvalidInput the class of errors @returns {Complete} */
 export function readSettings(settings, InvalidInput) {
   /** @type {Settings & { maxTokens: number, stop: string | readonly string[] }} */
@@ -31,7 +35,9 @@ export function readSettings(settings, InvalidInput) {
 /** @param {Record<string, unknown>} given all settings of sampling @param {InvalidInput} InvalidInput @returns {Sampling} */
 function readSampling(given, InvalidInput) {
   const how = Object.assign(new Sampling(), given);
-  for (const [name, value] of Object.entries(given)) checkNumber(name, value, InvalidInput, name === 'topK');
+  const { earlyStopping, ...numbers } = given;
+  for (const [name, value] of Object.entries(numbers)) checkNumber(name, value, InvalidInput, WHOLE.includes(name), LEAST[name]);
+  if (typeof earlyStopping !== 'boolean') throw new InvalidInput(`earlyStopping is ${earlyStopping}`, { hint: 'true or false' });
   if (how.repetitionPenalty === 0) throw new InvalidInput('repetitionPenalty is 0', { hint: '1 changes nothing, 1.1 avoids repetition' });
   return how;
 }
