@@ -183,14 +183,15 @@ def test_rows_do_not_depend_on_their_tile(kind: str) -> None:
     block, rng = Direct(kind), np.random.default_rng(0)
     view = block.memory.view(np.float32)
     view[:] = rng.standard_normal(len(view))
-    whole = {"lda": 76, "ldb": 19 * 32, "ldc": 132, "k": 19, "cols": 33, "rows": 27, "flags": 3, "b": 2400, "c": 8192}
+    whole = {"lda": 76, "ldb": 19 * 32, "ldc": 264, "k": 19, "cols": 66, "rows": 27, "flags": 3, "b": 2400, "c": 8192}
     whole["step"] = 32
     assert block(**whole) == 1
-    want = view[2048 : 2048 + 27 * 33].copy().reshape(27, 33)
-    for rows, cols in itertools.product(range(1, 27), (1, 7, 8, 9, 16, 17, 24, 31, 32)):
+    want = view[2048 : 2048 + 27 * 66].copy().reshape(27, 66)
+    columns = (1, 7, 8, 9, 16, 17, 24, 31, 32)
+    for rows, cols in [*itertools.product(range(1, 27), columns), *itertools.product((1, 2), (63, 64, 65, 66))]:
         view[2048:] = 7
         assert block(**dict(whole, rows=rows, cols=cols)) == 1
-        got = view[2048 : 2048 + 27 * 33].reshape(27, 33)
+        got = view[2048 : 2048 + 27 * 66].reshape(27, 66)
         np.testing.assert_array_equal(got[:rows, :cols], want[:rows, :cols])
         assert (got[:, cols:] == 7).all()
         assert (got[rows:] == 7).all()

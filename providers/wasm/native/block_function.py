@@ -9,7 +9,7 @@ from ..schedules.arithmetic import Arithmetic
 from ..schedules.register_tile import PANEL
 from .function import Function
 from .kinds import AVX2, AVX512, Kind
-from .tiles import C_STRIDE, COUNT, NOW, PANELS, ROWS, SLOT, STRIDE, STRIDES, C, Tile
+from .tiles import C_STRIDE, COUNT, NOW, PANELS, ROW_COLUMNS, ROWS, SLOT, STRIDE, STRIDES, C, RowTile, Tile
 from .x86 import R8, RAX, RBX, RCX, RDI, Label, Memory
 
 EXTENT, LENGTH, WORK = 1 << 13, 1 << 20, 1 << 30  # most rows or columns, most k, and most products of a call
@@ -23,7 +23,7 @@ class BlockFunction(Function):
     def __init__(self, kind: Kind, windows: bool, arithmetic: Arithmetic = Arithmetic.FUSED) -> None:
         self.arithmetic, self.name = arithmetic, BLOCKS[arithmetic.name]
         super().__init__(kind, windows)
-        self.masks, self.wide, self.dispatch, self.copying = (self.code.label() for _ in range(4))
+        self.masks, self.row, self.wide, self.dispatch, self.copying = (self.code.label() for _ in range(5))
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -110,39 +110,51 @@ class BlockFunction(Function):
     # ── loops over tiles ─────────────────────────────────────────────────────────────────────────────────────────
 
     def body(self) -> None:
-        """For each two vectors of columns, all rows; with AVX2, first four vectors of few rows, while more than two are
-        left. The slots of b, c, cols and col advance."""
+        """For each two vectors of columns, all rows. First the tiles of one row of floats, while enough columns are left,
+        and with AVX2 four vectors of few rows, while more than two are left. The slots of b, c, cols and col advance."""
         code = self.code
         code.op("mov", STRIDE, SLOT["lda"], wide=False)
         code.op("lea", STRIDES, Memory(STRIDE, 0, STRIDE, 2))
         code.op("mov", C_STRIDE, SLOT["ldc"], wide=False)
         usual, done = code.label(), code.label()
+        if self.arithmetic is Arithmetic.FUSED:
+            several = code.label()
+            code.constant("cmp", SLOT["rows"], 1, wide=False)
+            code.jump(several, "ne")
+            again = code.here()
+            code.constant("cmp", SLOT["cols"], ROW_COLUMNS, wide=False)
+            code.jump(several, "l")
+            self._columns(ROW_COLUMNS, self.row)
+            code.jump(again, "g")
+            code.jump(done)
+            code.place(several)
         if self.kind is AVX2:
             code.constant("cmp", SLOT["rows"], WIDE_ROWS, wide=False)
             code.jump(usual, "a")
             again = code.here()
             code.constant("cmp", SLOT["cols"], 2 * self.kind.lanes, wide=False)
             code.jump(usual, "le")
-            self._columns(WIDE)
+            self._columns(WIDE * self.kind.lanes, self.wide)
             code.jump(again, "g")
             code.jump(done)
         code.place(usual)
         again = code.here()
-        self._columns(2)
+        self._columns(2 * self.kind.lanes)
         code.jump(again, "g")
         code.place(done)
 
-    def _columns(self, count: int) -> None:
-        """Compute `count` vectors of columns and advance; the flags say whether columns are left."""
-        code, width = self.code, count * self.kind.lanes
+    def _columns(self, width: int, function: Label | None = None) -> None:
+        """Compute some columns, by a function of all rows if there is one, and advance; the flags say whether columns
+        are left."""
+        code = self.code
         self._mask_columns(width)
         for name in ("a", "c", "rows", "row", "b", "ldb", "step"):
             code.op("mov", RAX, SLOT[name])
             code.op("store", RAX, NOW[name])
-        if count == WIDE:
+        if function is not None:
             self._load_registers(width)
             code.op("mov", RAX, SLOT["rows"], wide=False)
-            code.call(self.wide)
+            code.call(function)
         else:
             self._rows()
         code.op("mov", RAX, SLOT["ldb"], wide=False)
@@ -234,8 +246,11 @@ class BlockFunction(Function):
             code.op("cmovle", PANELS[n], PANELS[n - 1])
 
     def data(self) -> None:
-        """The functions `wide`, `dispatch` and `copying`, the tiles, of which they jump to the one of rax rows."""
+        """The functions `row`, `wide`, `dispatch` and `copying`, the tiles, of which they jump to the one of rax rows."""
         code, full, lanes = self.code, self.kind.rows, self.kind.lanes
+        if self.arithmetic is Arithmetic.FUSED:
+            code.place(self.row)
+            RowTile(code).write()
         if self.kind is AVX2:
             self._tiles(self.wide, range(WIDE_ROWS, 0, -1), (WIDE,))
         self._tiles(self.dispatch, range(full, 0, -1), (2, 1))

@@ -1,5 +1,5 @@
 """Register tiles in machine code: up to 12 rows (AVX2: 6) times two vectors of columns, with AVX2 also one or two rows
-times four. Sums are floats, or int32 of pairs of int16 or of four bytes along k (schedules/arithmetic.py).
+times four, and one row of floats times eight vectors of 256 bits. Sums are floats, or int32 of pairs of int16 or of four bytes along k (schedules/arithmetic.py).
 
 A tile adds the products of one k after another, so that an element does not depend on the place of its tile. Panels
 that do not exist repeat the last one. Columns past the end are computed and not stored.
@@ -37,12 +37,14 @@ from .x86 import (
 )  # fmt: skip
 
 UNROLLED = 4  # steps of k
+ROW_COLUMNS = 8 * PANEL  # of a tile of one row
 
 # Operands are 16 bytes apart; the second half of each is free for what changes from tile to tile.
 SLOT, NOW = slots(BLOCK), slots(BLOCK, 1)
 # Registers of a tile
 ROWS, STRIDE, STRIDES = (R8, R11, RBX), R9, R10  # rows 0, 4 and 8 of A; bytes between rows, and of three rows
-PANELS, COUNT, C, C_STRIDE = (RSI, RCX, RBP, R12), R13, R14, R15
+# Those after the fourth are of tiles of one row
+PANELS, COUNT, C, C_STRIDE = (RSI, RCX, RBP, R12, R11, RBX, R9, R10), R13, R14, R15
 STEP, STEPS = RAX, RDI  # bytes between the k of a panel, and between three
 
 
@@ -71,10 +73,7 @@ class Tile:
         self._all_k()
         if self.copies:
             code.op("mov", C, NOW["c"])
-        if self.kind is AVX2:
-            code.op("mov", RAX, NOW["cols"])
-            for n, mask in enumerate(self.b):
-                code.vector("vmovups", mask, Memory(RAX, 32 * n))
+        self._mask()
         done = code.label()
         code.test(SLOT["flags"], FIRST)
         code.jump(done, "ne")
@@ -84,6 +83,13 @@ class Tile:
             self._epilogue()
         self._store()
         code.ret()
+
+    def _mask(self) -> None:
+        """Load AVX2's masks of columns."""
+        if self.kind is AVX2:
+            self.code.op("mov", RAX, NOW["cols"])
+            for n, mask in enumerate(self.b):
+                self.code.vector("vmovups", mask, Memory(RAX, 32 * n))
 
     def _prefetch(self) -> None:
         """Load the lines of C to the right, which are written after the other rows of these columns."""
@@ -245,3 +251,26 @@ class Tile:
             for n, total in enumerate(row):
                 store(n, total, Memory(C, 4 * self.kind.lanes * n))
             self.code.op("add", C, C_STRIDE)
+
+
+class RowTile(Tile):
+    """One row of floats times ROW_COLUMNS columns, all of which exist: enough sums to hide the latency of additions."""
+
+    def __init__(self, code: Assembler) -> None:
+        super().__init__(code, AVX2, Arithmetic.FUSED, 1, ROW_COLUMNS // PANEL)
+        self.sums = [list(YMM[: self.count])]
+
+    def _step(self, u: int) -> None:
+        x = self.spare[0]
+        self.code.vector("vbroadcastss", x, Memory(ROWS[0], 4 * u))
+        for total, panel in zip(self.sums[0], PANELS, strict=True):
+            self.code.vector("vfmadd231ps", total, x, self._multiple(panel, u, STEP, STEPS))
+
+    def _load(self, to: Vector, n: int, source: Memory) -> None:
+        self.code.vector("vmovups", to, source)
+
+    def _mask(self) -> None:
+        """No column needs one."""
+
+    def _store(self) -> None:
+        self._store_rows(lambda n, total, to: self.code.vector("store", total, to))
