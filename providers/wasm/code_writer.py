@@ -67,7 +67,7 @@ class WasmCodeWriter:
         self.routines = routines("unsigned" if "block_int8" in native else dots if relaxed else "")
         self.rows = RowLimits(sys.maxsize, sys.maxsize)
         self.threads = threads
-        self.scratch = threads * SCRATCH
+        self.scratch, self.products = threads * SCRATCH, "block" in native
         self.module = Module(shared=shared, max_pages=MAX_PAGES, cranelift=cranelift)
         if native:
             from .printer.native_imports import import_into  # pages do not have it

@@ -57,7 +57,7 @@ class WgslCodeWriter:
 
     def __init__(self, adapter: Adapter, choices: Choices) -> None:
         self.adapter = adapter
-        self.scratch = 0
+        self.scratch, self.products = 0, False
         self.rows = RowLimits(adapter.storage_buffers - 1, LONG_ROW)  # one binding is for the fault record
         self.choices = choices
         self.shaders: list[Shader] = []

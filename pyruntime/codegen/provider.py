@@ -106,9 +106,11 @@ class CodeWriter(Protocol):
     """Collects the code of one Program.
 
     rows: limits for fusing chains of reductions and maps over rows
-    scratch: bytes that a call of a routine is assumed to need besides its operands and its result"""
+    scratch: bytes that a call of a routine is assumed to need besides its operands and its result
+    products: whether loops that sum products by matrices run in machine code, as fast as routines"""
 
     scratch: int
+    products: bool
 
     @property
     def routines(self) -> Mapping[str, Routine]: ...

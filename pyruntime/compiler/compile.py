@@ -91,7 +91,7 @@ def compile_graph(
     report = NodeReport(graph, main)
     work = Work(
         main, target.routines, target.rows, cpu_only=not target.memories, scratch=target.scratch,
-        keeps_subnormals=settings.options.keep_subnormals,
+        products=target.products, keeps_subnormals=settings.options.keep_subnormals,
     )  # fmt: skip
     with our_fault("optimising the kernels"), decided_by_feeds():
         settings.pipeline.kernels(work, budget)

@@ -70,7 +70,7 @@ class Work:
     routines, rows: the routines of the providers, and their limits of row fusion
     cpu_only: no provider of the session has a memory of its own, so that all kernels work in linear memory
     keeps_subnormals: whether subnormal numbers stay as they are
-    scratch: see `CodeWriter`
+    scratch, products: see `CodeWriter`
     loops: how each loop runs, as a sentence, by label of its node
     """
 
@@ -80,6 +80,7 @@ class Work:
     cpu_only: bool
     keeps_subnormals: bool = False
     scratch: int = 0
+    products: bool = False
     init: Block = field(default_factory=Block)
     loops: dict[str, str] = field(default_factory=dict)
 
@@ -159,7 +160,7 @@ def _hoist_products(w: Work) -> None:
 def _compile_loops(w: Work) -> None:
     from pyruntime.passes.loops.whole_loops import compile_loops  # few models need it
 
-    w.loops |= compile_loops(w.main, w.routines, lanes=w.cpu_only)
+    w.loops |= compile_loops(w.main, w.routines, lanes=w.cpu_only, products=w.products and w.cpu_only)
     hoist_constants(w.main, w.init)  # packed matrices of loops
     remove_dead(w.main, w.outputs)
 

@@ -166,14 +166,19 @@ class _Printer:
     def _after_native(self, s: For, vector: Vector, counter: int, end: int) -> Iterator[None]:
         """Let the host's machine code compute the first elements; the body of the context is for those that it
         leaves."""
-        if not (self.f.module.imports and all(isinstance(b, (Let, Store)) for b in s.body)):
+        if not self.f.module.imports:
             yield
             return
-        from .native_lanes import call_lanes  # pages do not have it
+        from .native_lanes import call_lanes  # pages do not have these
+        from .native_products import call_product
 
         dtypes = [dtype for dtype, _ in self.code.buffers]
         with self.f.block() as done:
-            if call_lanes(self.f, s.body, vector, dtypes, counter, end):
+            if call_product(self.scalar, self.code, s, end):
+                with self.f.if_():
+                    self.f.emit(end).set(counter)
+                    self.f.br(done)
+            elif call_lanes(self.f, s.body, vector, dtypes, counter, end):
                 self.f.emit(counter, end, "i32.ge_s").br_if(done)
             yield
 

@@ -11,9 +11,10 @@ from pyruntime.codegen.linear_memory import LOOP_BYTES
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, C64, C128, I32, STRING
 from pyruntime.ir.expr import Expr, affine, cast, const, dim, index, rem, rewrite, select, substitute, walk
-from pyruntime.ir.kernel import Alias, Call, If, Kernel, Leaf, Loop, Loops, Map, Reduce, Tensor, updates_state
+from pyruntime.ir.kernel import Alias, Block, Call, If, Kernel, Leaf, Loop, Loops, Map, Reduce, Tensor, updates_state
 from pyruntime.ir.statements import expressions_of
 from pyruntime.passes.loads import in_base
+from pyruntime.passes.loops.products import is_product
 from pyruntime.passes.loops.procedures import changed, with_own_bases, work
 from pyruntime.passes.loops.reductions import plain_reductions
 
@@ -45,26 +46,28 @@ class Body:
     """The kernels on which the results of a step depend, in order, and those results. Loads name results of kernels,
     never reshapes. Cheap values that depend on the number of the step alone, such as slices of scanned inputs, are
     parts of the expressions that use them. going: the condition, None if it always holds; branches: by uid of a
-    member's first result, the branches of Ifs in which it is, as conditions and the values that these have then"""
+    member's first result, the branches of Ifs in which it is, as conditions and the values that these have then; products:
+    uids of sums of products that machine code computes, each in a nest of its own"""
 
     members: list[Member]
     results: list[Tensor]
     going: Tensor | None
     branches: Branches
+    products: frozenset[int]
 
     def __post_init__(self) -> None:
         if len(self.members) > MOST_MEMBERS:
             raise StepByStep(f"its body has {len(self.members)} kernels, more than {MOST_MEMBERS}")
 
 
-def body_of(loop: Loop, most_work: float, may_repeat: bool) -> Body:
+def body_of(loop: Loop, most_work: float, may_repeat: bool, products: bool) -> Body:
     """most_work: iterations of a procedure in the body, which runs without threads; may_repeat: whether WebAssembly can
-    repeat the steps, if they have no branches. Errors: StepByStep if a kernel cannot be part of a procedure, or if the
+    repeat the steps, if they have no branches; products: see `CodeWriter`. Errors: StepByStep if a kernel cannot be part of a procedure, or if the
     procedure would be slower."""
     block = loop.body
     outputs = block.outputs[1:] if loop.is_counted else block.outputs
     branches: Branches = {}
-    members, aliases, lost, calls = _members(block.kernels, outputs, branches)
+    members, aliases, lost, calls = _members(block, outputs, branches, products)
     repeats = may_repeat and not any(isinstance(k, If) for k in block.kernels)
     if lost.total() > _saved(loop, calls, repeats):
         raise StepByStep(f'its body calls the routine "{lost.most_common(1)[0][0]}" for large products')
@@ -84,15 +87,18 @@ def body_of(loop: Loop, most_work: float, may_repeat: bool) -> Body:
     varying = {t.uid for t in block.inputs[2:]}
     members = _without_cheap(members, varying, {t.uid for t in results}, branches)
     going = None if loop.is_counted else results.pop(0)
-    return Body(members, results, going, branches)
+    inside = _inside(block, members) if products else set()
+    sums = frozenset(m.out.uid for m in members if products and is_product(m, inside))
+    return Body(members, results, going, branches, sums)
 
 
 def _members(
-    kernels: Sequence[Kernel], outputs: Sequence[Tensor], branches: Branches
+    block: Block, outputs: Sequence[Tensor], branches: Branches, products: bool
 ) -> tuple[list[Member], set[int], Counter[str], int]:  # fmt: skip
     """The members that the outputs need, the uids of tensors that are reshapes or views, by how many nanoseconds loops
-    take longer than routines, and the number of kernels. branches: see `Body`; is filled"""
-    flat = _flat(kernels, branches, ())
+    take longer than routines, and the number of kernels. branches: see `Body`; is filled. products: see `CodeWriter`"""
+    flat = _flat(block.kernels, branches, ())
+    inside = _inside(block, flat)
     aliases = {k.out.uid for k in flat if isinstance(k, Alias)}
     needed = {t.uid for t in outputs}
     members: list[Member] = []
@@ -104,8 +110,9 @@ def _members(
         if needed.isdisjoint([t.uid for t in kernel.outputs]):
             continue
         count += not isinstance(kernel, (Alias, Leaf))
+        call, loss = kernel, 0
         if isinstance(kernel, Call):
-            lost[kernel.routine] += _lost(kernel, flat)
+            loss = _lost(kernel, flat)
             for n, view in kernel.strided.items():
                 aliases |= _between(view.tensor, kernel.operand(n))
             kernel = kernel.definition()
@@ -114,17 +121,24 @@ def _members(
             if isinstance(kernel, Loops):
                 parts = with_own_bases(kernel, aliases)
             elif isinstance(kernel, Reduce):
-                parts = plain_reductions(kernel)
+                parts = plain_reductions(kernel, products)
             made = [_rebuilt(m, partial(_unaliased, aliases=aliases)) for m in reversed(parts)]
             if kernel.out.uid in branches:
                 branches.update({m.out.uid: branches[kernel.out.uid] for m in parts})
             members += made
+            if isinstance(call, Call) and not (products and any(is_product(m, inside) for m in made)):
+                lost[call.routine] += loss
             needed.update(t.uid for m in made for t in m.inputs)
             needed.update(t.uid for t, _ in branches.get(kernel.out.uid, ()))
         elif not isinstance(kernel, (Alias, Leaf)):
             raise StepByStep(f"its body has a {type(kernel).__name__} kernel")
         needed.update(t.uid for t in kernel.inputs)
     return members[::-1], aliases, lost, count
+
+
+def _inside(block: Block, kernels: Sequence[Kernel]) -> set[int]:
+    """The uids of the tensors of a loop's body."""
+    return {t.uid for t in (*block.inputs, *[t for k in kernels for t in k.outputs])}
 
 
 # ── branches ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,12 +8,13 @@ from contextlib import ExitStack, nullcontext
 
 from pyruntime.codegen.schedule import LANES, accumulator
 from pyruntime.ir.dtype import F32, I32
-from pyruntime.ir.expr import Expr, affine, cast, const, dim, rewrite, walk
+from pyruntime.ir.expr import Expr, cast, const, dim, rewrite, walk
 from pyruntime.ir.kernel import Accum, Map, Reduce, Tensor, Var
 from pyruntime.ir.reference import NEUTRAL
 from pyruntime.passes.loops.axes import Axis, depends, loads_lanes, over, stores_lanes
 from pyruntime.passes.loops.bodies import Dense, expressions
 from pyruntime.passes.loops.nests import Key, Nest, loads, phases
+from pyruntime.passes.loops.products import first_column
 from pyruntime.passes.loops.unit import ROWS, Unit
 
 # Vectors of sums at once, which hide the latency of an addition. With 8 a delta net takes a tenth less time, but greedy
@@ -35,12 +36,14 @@ class NestWriter:
         self.split: Key | None = None  # the axis that is split into parts
         self.along = False  # whether the last inner loop is the vector loop
         self.stored: set[int] = set()  # values that are in their places
+        self.is_product = nest.members[0].out.uid in unit.body.products
 
     def write(self) -> None:
         axes = list(self.outer.values())
         split, parts = self._divided(axes)
         # invocations of a GPU may load anything
-        across = bool(axes) and (not self.unit.lanes or self._fits(axes[-1].var, packs=split is not None))
+        packs = self.is_product or split is not None
+        across = bool(axes) and (not self.unit.lanes or self._fits(axes[-1].var, packs=packs))
         if across:
             self.split, self.parts = split, parts
         inner = list(self.inner.values())
@@ -107,7 +110,7 @@ class NestWriter:
         """The axis whose vectors are computed several at once, and their number."""
         order = phases(self.nest, self.unit.replaced)
         sums = max(Counter(p for m, p in order if isinstance(m, Reduce)).values(), default=0)
-        if not axes or not sums or not self.unit.lanes or axes[-1].extent.op != "const":
+        if self.is_product or not axes or not sums or not self.unit.lanes or axes[-1].extent.op != "const":
             return None, 1
         extent = axes[-1].extent.value
         most = PARTS * ROWS // self.unit.rows // max(sums, 1)
@@ -197,6 +200,8 @@ class NestWriter:
 
     def _packed(self, m: Dense, part: int) -> Expr:
         """The member's expression with loads of matrices from outside the loop in blocks of this nest's vectors."""
+        if self.is_product:
+            return rewrite(m.expr, lambda x: self._transposed(m, x))
         if self.split is None:
             return m.expr
         width, base = LANES * self.parts, self.outer[self.split].base
@@ -214,6 +219,14 @@ class NestWriter:
             return packed.at(*x.args[:-2], block, row, self.lane + part % self.parts * LANES)
 
         return rewrite(m.expr, visit)
+
+    def _transposed(self, m: Dense, x: Expr) -> Expr | None:
+        """The load of a matrix whose columns are not its last axis from its transpose."""
+        column = self._column(m, x)
+        if column is None or column == x.value.rank - 1 or not isinstance(x.value.shape[column], int):
+            return None
+        columns = x.value.shape[column]
+        return self.unit.pack(x.value, column, columns, 0, columns).at(*x.args[:-2], const(0, I32), *x.args[:-3:-1])
 
     def _column(self, m: Dense, x: Expr) -> int | None:
         """The axis of a matrix from outside the loop along which a load follows the last outer axis, if it follows the
@@ -258,11 +271,3 @@ class NestWriter:
             self.stored |= {m.out.uid} if part == self.parts * self.rows - 1 else set()
             place = unit.places[m.out.uid]
             self.k.store(place.tensor, place.coords(self._indices(m, part)[: m.out.rank]), made)
-
-
-def first_column(c: Expr) -> int | None:
-    """The constant that is added to an index; None if the coordinate is no such sum."""
-    form = affine(c)
-    if form is None or not isinstance(form[0], int) or list(form[1].values()) != [1]:
-        return None
-    return form[0]

@@ -18,7 +18,7 @@ from pyruntime.ir.dtype import BF16, F16, I32
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Loops, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
-from pyruntime.passes.loops.bodies import Branches, Dense, Member, expressions, extents
+from pyruntime.passes.loops.bodies import Body, Dense, Member, expressions, extents
 from pyruntime.passes.lowering.subnormals import unflushed
 
 Key = Hashable  # a loop: the class of the axes that it runs over
@@ -47,14 +47,13 @@ class Nest:
 
 class Grouping:
     """key: that of an axis of a member: its class, or None if its index is fixed; is_fixed: whether a key is that of
-    an index that the unit fixes; replaced: the carried value that a member overwrites, by uid of its result; branches:
-    see `Body`"""
+    an index that the unit fixes; replaced: the carried value that a member overwrites, by uid of its result"""
 
     def __init__(
         self, key: Callable[[Dense, int], Key | None], is_fixed: Callable[[Key], bool], replaced: Mapping[int, Tensor],
-        branches: Branches,
+        body: Body,
     ) -> None:  # fmt: skip
-        self.key, self.is_fixed, self.replaced, self.branches = key, is_fixed, replaced, branches
+        self.key, self.is_fixed, self.replaced, self.body = key, is_fixed, replaced, body
 
     def nests(self, members: Sequence[Member]) -> list[Nest | Loops]:
         """The nests, and the procedures between them."""
@@ -88,12 +87,14 @@ class Grouping:
         become the nest's inner loops."""
         if any(x.out.dtype in (F16, BF16) for x in (m, *nest.members)):
             return False  # a store rounds half floats
+        if any(x.out.uid in self.body.products for x in (m, *nest.members)):
+            return False
         in_lanes = all(map(_has_lanes, nest.members))
         if in_lanes > (_has_lanes(m) or _sums_in_lanes(m, keys, nest)):
             return False  # the others could be a vector loop alone
         if in_lanes < _has_lanes(m) and nest.inner is None:
             return False  # it could be a vector loop alone
-        if self.branches.get(m.out.uid) != self.branches.get(nest.members[0].out.uid):
+        if self.body.branches.get(m.out.uid) != self.body.branches.get(nest.members[0].out.uid):
             return False
         if not self._is_aligned(nest, m, keys):
             return False

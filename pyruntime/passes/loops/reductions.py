@@ -11,10 +11,11 @@ from pyruntime.ir.shape import AnyDim, Shape
 LAST = (1 << 31) - 1
 
 
-def plain_reductions(r: Reduce) -> list[Map | Reduce]:
+def plain_reductions(r: Reduce, alone: bool) -> list[Map | Reduce]:
     """The reduction as members in order, the last of which makes its result. A reduction of one term is a map, so that
-    it needs no loop of its own. An epilogue that loads is a map: perhaps its loads do not fit vectors. ArgMax and
-    ArgMin are the extreme, and then the least or largest number of an element that equals it, or is NaN."""
+    it needs no loop of its own. An epilogue that loads is a map: perhaps its loads do not fit vectors. alone: so is
+    any other. ArgMax and ArgMin are the extreme, and then the least or largest number of an element that equals it, or
+    is NaN."""
     if all(d == 1 for d in r.extents):
         zeros = {r.out.rank + n: const(0, I32) for n in range(len(r.extents))}
         one = rewrite(r.expr, lambda x: zeros.get(x.value) if x.op == "index" else None)
@@ -22,11 +23,11 @@ def plain_reductions(r: Reduce) -> list[Map | Reduce]:
     shape, out = (*r.out.shape, *r.extents), list[Map | Reduce]()
     if not r.op.startswith("arg"):
         terms = _with_padding(r.expr, shape, out, r)
-        loads = r.epilogue is not None and any(x.op == "at" for x in walk(r.epilogue))
-        if not loads and terms is r.expr:
+        parts = r.epilogue is not None and (alone or any(x.op == "at" for x in walk(r.epilogue)))
+        if not parts and terms is r.expr:
             return [r]
-        total = Reduce(r.op, r.extents, terms, None if loads else r.epilogue)
-        if loads:
+        total = Reduce(r.op, r.extents, terms, None if parts else r.epilogue)
+        if parts:
             total.making(r.out.shape, terms.dtype, r.node)
             return [*out, total, _result(r, total.out.at(*[index(n) for n in range(r.out.rank)]))]
         total.replaces(r, r.outputs)

@@ -14,10 +14,10 @@ from pyruntime.passes.loops.axes import Axis, loads_lanes, over, stores_lanes
 from pyruntime.passes.loops.bodies import Body, Dense, Member, StepByStep, extents
 from pyruntime.passes.loops.columns import Class, Columns
 from pyruntime.passes.loops.nests import Grouping, Key, Nest, loads, phases
+from pyruntime.passes.loops.products import LARGE
 
 CHUNK = 64  # columns of a unit: states of one row stay in the first-level cache, and there are units for threads
 ROWS, SUMMED_ROWS = 2, 4  # rows of a unit that share each load of a matrix; those that sum along their own axis
-LARGE = 1 << 8  # elements of a matrix that is packed for the loop, or whose loads rows share
 MOST_SCRATCH = 64 << 20  # bytes of all units
 
 
@@ -147,7 +147,7 @@ class Unit:
                 self.replaced[result.uid] = self.states[n]
             else:
                 self.copied.append((self.states[n], result))
-        grouping = Grouping(self._key, lambda c: c in self.outer, self.replaced, self.body.branches)
+        grouping = Grouping(self._key, lambda c: c in self.outer, self.replaced, self.body)
         nests = grouping.nests(self.body.members)
         self._assign_scratch(nests)
         return nests

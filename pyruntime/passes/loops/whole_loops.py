@@ -32,23 +32,23 @@ TURNS = "written as one procedure, which runs in turns"
 
 
 def compile_loops(
-    block: Block, routines: Mapping[str, Routine], lanes: bool, is_inner: bool = False
+    block: Block, routines: Mapping[str, Routine], lanes: bool, products: bool = False, is_inner: bool = False
 ) -> dict[str, str]:  # fmt: skip
     """Replace loops in this block and its inner blocks, inner ones first. Returns for each loop's node how it runs, as
-    a sentence. lanes: units are chunks of vectors, as CPUs need; otherwise each column is a unit. is_inner: loops of
-    this block have to fit into the procedure of a loop around them"""
+    a sentence. lanes: units are chunks of vectors, as CPUs need; otherwise each column is a unit. products: see
+    `CodeWriter`. is_inner: loops of this block have to fit into the procedure of a loop around them"""
     kernels: list[Kernel] = []
     found: dict[str, str] = {}
     for kernel in block.kernels:
         inner = [(b, b.kernels) for b in _blocks(kernel)]
         for b in kernel.blocks:
-            found |= compile_loops(b, routines, lanes, is_inner or isinstance(kernel, Loop))
+            found |= compile_loops(b, routines, lanes, products, is_inner or isinstance(kernel, Loop))
         if not isinstance(kernel, Loop):
             kernels.append(kernel)
             continue
         try:
             _require_own(kernel.body, routines)
-            made = _procedure(kernel, lanes, is_inner)
+            made = _procedure(kernel, lanes, products, is_inner)
             kernels += made
             found[kernel.node] = TURNS if any(isinstance(k, Loop) for k in made) else WHOLE
         except StepByStep as reason:
@@ -56,7 +56,7 @@ def compile_loops(
             found[kernel.node] = f"runs step by step: {reason}"
             if not is_inner:
                 _restore(inner)
-                found |= compile_loops(kernel.body, routines, lanes)
+                found |= compile_loops(kernel.body, routines, lanes, products)
     block.kernels = kernels
     return found
 
@@ -84,14 +84,14 @@ def _require_own(body: Block, routines: Mapping[str, Routine]) -> None:
             raise StepByStep(f'its body has a call that the provider "{name}" runs')
 
 
-def _procedure(loop: Loop, lanes: bool, is_inner: bool) -> list[Kernel]:
+def _procedure(loop: Loop, lanes: bool, products: bool, is_inner: bool) -> list[Kernel]:
     """The kernels that replace a loop. Errors: StepByStep"""
     if loop.enters or any(n < len(loop.carried) or axis for n, axis, _ in loop.binds):
         raise StepByStep("shapes depend on the step")
     if is_inner:
         _require_one_call(loop)
     may_repeat = lanes and not is_inner
-    unit = Unit(loop, body_of(loop, MOST_WORK if lanes else MOST_GPU_WORK, may_repeat), lanes)
+    unit = Unit(loop, body_of(loop, MOST_WORK if lanes else MOST_GPU_WORK, may_repeat, products), lanes)
     is_one = is_inner or loop.is_counted and loop.limit is not None and not _is_long(loop)
     writer = LoopWriter(loop, unit) if is_one else TurnWriter(loop, unit, turn_length(unit))
     made = writer.kernels()
