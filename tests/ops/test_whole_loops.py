@@ -12,6 +12,7 @@ import pytest
 
 from kit.gpu import GPU
 from pyruntime import InferenceSession, SessionOptions
+from pyruntime.providers.wasm.native.kinds import KINDS
 from tests.ops.compare import by_onnxruntime, check, parsed
 
 STEP_BY_STEP = ["hoisted_products", "whole_loops"]
@@ -298,8 +299,8 @@ PRODUCTS = [  # in a step: rows, products, steps (T: not known), further kernels
 def test_products_that_together_take_longer_in_loops(
     rows: int, count: int, steps: str, more: str, is_whole: bool
 ) -> None:  # fmt: skip
-    """Routines gain more on products than a step inside WebAssembly costs, unless steps are few: the executor runs the
-    first ones, and all steps with branches."""
+    """Without machine code, routines gain more on products than a step inside WebAssembly costs, unless steps are few:
+    the executor runs the first ones, and all steps with branches."""
     body = "  ".join(f"h{n + 1} = MatMul (h{n}, w)" for n in range(count))
     m = parsed(f"""g (float[{steps}, {rows}, 48] x, float[{rows}, 48] start, float[48, 48] w)
             => (float[{rows}, 48] y) {{
@@ -307,15 +308,18 @@ def test_products_that_together_take_longer_in_loops(
         y = Scan <num_scan_inputs = 1, body = b (float[{rows}, 48] h0, float[{rows}, 48] u) => (float[{rows}, 48] v)
             {{ {body}  k = Add (h{count}, u)  {more or "m = Identity (k)"}  v = Tanh (m) }}> (start, x)
     }}""")
-    session = InferenceSession(m.SerializeToString(), providers=["wasm"])
     why = 'runs step by step, inside WebAssembly: its body calls the routine "matmul" for large products'
-    assert (WHOLE if is_whole else why) in [n["loop"] for n in session.explain()["nodes"]]
+    sessions = [InferenceSession(m.SerializeToString(), SessionOptions(native_code=x)) for x in (False, True)]
+    for session in sessions:
+        has_code = session.explain()["native_code"] in KINDS
+        assert (WHOLE if is_whole or has_code else why) in [n["loop"] for n in session.explain()["nodes"]]
     rng = np.random.default_rng(0)
     length = 5 if steps == "T" else int(steps)
     feeds = {"x": rng.standard_normal((length, rows, 48)), "start": rng.standard_normal((rows, 48))}
     feeds["w"] = rng.standard_normal((48, 48)) / 7
     feeds = {name: x.astype(np.float32) for name, x in feeds.items()}
-    same(session.run(None, feeds), by_onnxruntime(m, feeds), 1e-5)
+    for session in sessions:
+        same(session.run(None, feeds), by_onnxruntime(m, feeds), 1e-5)
 
 
 def test_a_product_that_leaves_the_loop_is_one_call() -> None:

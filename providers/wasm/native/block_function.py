@@ -110,8 +110,9 @@ class BlockFunction(Function):
     # ── loops over tiles ─────────────────────────────────────────────────────────────────────────────────────────
 
     def body(self) -> None:
-        """For each two vectors of columns, all rows. First the tiles of one row of floats, while enough columns are left,
-        and with AVX2 four vectors of few rows, while more than two are left. The slots of b, c, cols and col advance."""
+        """For each two vectors of columns, all rows. First the tiles of one row of floats, while enough columns are
+        left, and with AVX2 four vectors of few rows, while more than two are left. The slots of b, c, cols and col
+        advance."""
         code = self.code
         code.op("mov", STRIDE, SLOT["lda"], wide=False)
         code.op("lea", STRIDES, Memory(STRIDE, 0, STRIDE, 2))
@@ -246,7 +247,8 @@ class BlockFunction(Function):
             code.op("cmovle", PANELS[n], PANELS[n - 1])
 
     def data(self) -> None:
-        """The functions `row`, `wide`, `dispatch` and `copying`, the tiles, of which they jump to the one of rax rows."""
+        """The functions `row`, `wide`, `dispatch` and `copying`, and their tiles; all but the first jump to one of rax
+        rows."""
         code, full, lanes = self.code, self.kind.rows, self.kind.lanes
         if self.arithmetic is Arithmetic.FUSED:
             code.place(self.row)

@@ -1,5 +1,6 @@
 """Register tiles in machine code: up to 12 rows (AVX2: 6) times two vectors of columns, with AVX2 also one or two rows
-times four, and one row of floats times eight vectors of 256 bits. Sums are floats, or int32 of pairs of int16 or of four bytes along k (schedules/arithmetic.py).
+times four, and one row of floats times eight vectors of 256 bits. Sums are floats, or int32 of pairs of int16 or of
+four bytes along k (schedules/arithmetic.py).
 
 A tile adds the products of one k after another, so that an element does not depend on the place of its tile. Panels
 that do not exist repeat the last one. Columns past the end are computed and not stored.

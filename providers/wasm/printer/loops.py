@@ -124,8 +124,20 @@ class _Printer:
             in_lanes = s.kind == "vector" and self._lanes(s, counter, end)
             if in_lanes and s.extent.op == "const" and s.extent.value % LANES == 0:
                 return  # no remainder
+            if s.kind == "serial" and self.f.module.imports and s.body and isinstance(s.body[-1], For):
+                self._rows(s, counter, end)
             with self.f.until(counter, end):
                 self.block(s.body)
+
+    def _rows(self, s: For, counter: int, end: int) -> None:
+        """Let the host's machine code compute products of all rows, after which the counter is at its end."""
+        from .native_products import call_product  # pages do not have it
+
+        inner = s.body[-1]
+        assert isinstance(inner, For)
+        if inner.kind == "vector" and call_product(self.scalar, self.code, inner, s):
+            with self.f.if_():
+                self.f.emit(end).set(counter)
 
     @contextmanager
     def _bounds(self, s: For) -> Iterator[tuple[int, int]]:
@@ -174,7 +186,7 @@ class _Printer:
 
         dtypes = [dtype for dtype, _ in self.code.buffers]
         with self.f.block() as done:
-            if call_product(self.scalar, self.code, s, end):
+            if call_product(self.scalar, self.code, s):
                 with self.f.if_():
                     self.f.emit(end).set(counter)
                     self.f.br(done)

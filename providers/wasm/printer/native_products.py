@@ -1,66 +1,60 @@
-"""Calls machine code for vector loops that sum products: y[j] = Σk x[k] · matrix[k, j]."""
+"""Calls machine code for loops that sum products: y[j] = Σk x[k] · matrix[k, j], also for several rows of x and y."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from pyruntime.codegen.loop_ir import LoopCode
 from pyruntime.ir.dtype import F32
-from pyruntime.ir.expr import Expr
+from pyruntime.ir.expr import Expr, rewrite
 from pyruntime.ir.kernel import Accum, For, Let, Store
 
-from .native_imports import BLOCK, BLOCKS, function
+from . import native_imports
+from .native_imports import BLOCK, BLOCKS
 from .scalar import Scalar
 from .vector import ONE, ZERO, growth
 
 FIRST_AND_LAST = 3  # flags of a block of all k
+Place = tuple[int, Expr]  # a buffer and an offset
 
 
-class _Product(NamedTuple):
-    """The loop over k, the loads, the elements between rows of the matrix, and the store of a sum."""
-
-    terms: For
-    x: Expr
-    matrix: Expr
-    step: Expr
-    store: Store
-
-
-def call_product(scalar: Scalar, code: LoopCode, loop: For, columns: int) -> bool:
-    """Leave on the stack whether machine code has done the work of a vector loop. Returns whether there is such code.
-    columns: the local of the loop's extent; its counter is 0"""
-    p = _product(loop, code)
-    if p is None:
+def call_product(scalar: Scalar, code: LoopCode, loop: For, rows: For | None = None) -> bool:
+    """Leave on the stack whether machine code has done the work of a vector loop, or of a loop over rows around it.
+    Returns whether there is such code."""
+    values: dict[int, Expr] = {}
+    for s in () if rows is None else rows.body[:-1]:
+        if not isinstance(s, Let) or s.mutable:
+            return False
+        values[s.var] = _with(s.value, values)
+    found = _product(loop, code)
+    if found is None:
         return False
-    f = scalar.f
-    if p.terms.var not in scalar.variables:
-        scalar.variables[p.terms.var] = f.local("i32")
-    f.i32(0).set(scalar.variables[p.terms.var])
-    places = {"a": (p.x.value, p.x.args[0]), "b": (p.matrix.value, p.matrix.args[0])}
-    places["c"] = (p.store.target, p.store.coords[0])
-    numbers = {"ldb": 32, "rows": 1, "flags": FIRST_AND_LAST}
+    terms, *places = found
+    a, b, y = [(buffer, _with(offset, values)) for buffer, offset in places]
+    operands = _operands(a, b, y, terms, loop, rows) or _operands(b, a, y, terms, loop, rows)
+    if operands is None:
+        return False
+    counters = dict.fromkeys([terms.var, loop.var, *([] if rows is None else [rows.var])], ZERO)
     for name in BLOCK:
-        if name in places:
-            scalar.begin(places[name][1])
-            scalar.address(*places[name], F32)
-            scalar.end()
-        elif name == "k":
-            scalar.root(p.terms.extent)
-        elif name == "cols":
-            f.emit(columns)
-        elif name == "step":
-            scalar.root(p.step)
-            f.i32(4).emit("i32.mul")
+        operand = operands.get(name, ZERO)
+        if isinstance(operand, Expr):
+            scalar.root(_with(operand, values))
         else:
-            f.i32(numbers.get(name, 0))
-    f.call(function(f.module, BLOCKS["FUSED"]))
+            offset = _with(operand[1], counters)
+            scalar.begin(offset)
+            scalar.address(operand[0], offset, F32)
+            scalar.end()
+    scalar.f.call(native_imports.function(scalar.f.module, BLOCKS["FUSED"]))
     return True
 
 
-def _product(loop: For, code: LoopCode) -> _Product | None:
-    """A vector loop as a product, or None if it is none."""
+def _product(loop: For, code: LoopCode) -> tuple[For, Place, Place, Place] | None:
+    """The loop over terms, the factors and the result of a vector loop that only stores sums of products."""
     match loop.body:
-        case [Let(mutable=True) as total, For(body=[Accum(op="sum") as sum_]) as terms, Let() as made, Store() as store]:
+        case [
+            Let(mutable=True) as total,
+            For(body=[Accum(op="sum") as sum_]) as terms,
+            Let() as made,
+            Store() as store,
+        ]:
             pass
         case _:
             return None
@@ -70,18 +64,28 @@ def _product(loop: For, code: LoopCode) -> _Product | None:
     if made.value.value != total.var or store.value.value != made.var or sum_.value.op != "mul":
         return None
     a, b = sum_.value.args
+    if code.buffers[store.target][0] is not F32:
+        return None
     if any(e.op != "load" or e.dtype is not F32 or e.value == store.target for e in (a, b)):
         return None
-    if code.buffers[store.target][0] is not F32 or not _grows(store.coords[0], loop.var, ONE):
+    return terms, (a.value, a.args[0]), (b.value, b.args[0]), (store.target, store.coords[0])
+
+
+def _operands(
+    x: Place, matrix: Place, y: Place, terms: For, loop: For, rows: For | None
+) -> dict[str, Expr | Place] | None:  # fmt: skip
+    """Operands of the block function that are not 0; None if the factors are no such row and matrix."""
+    k, j, r = terms.var, loop.var, -1 if rows is None else rows.var
+    step, lda, ldc = growth(matrix[1], k), growth(x[1], r), growth(y[1], r)
+    fixed = [(x[1], k, ONE), (x[1], j, ZERO), (matrix[1], j, ONE), (matrix[1], r, ZERO), (y[1], j, ONE)]
+    rates = [(growth(offset, var), rate) for offset, var, rate in fixed]
+    if step is None or lda is None or ldc is None or any(g is None or g.key() != rate.key() for g, rate in rates):
         return None
-    for x, matrix in ((a, b), (b, a)):
-        step = growth(matrix.args[0], terms.var)
-        is_row = _grows(x.args[0], terms.var, ONE) and _grows(x.args[0], loop.var, ZERO)
-        if is_row and step is not None and _grows(matrix.args[0], loop.var, ONE):
-            return _Product(terms, x, matrix, step, store)
-    return None
+    strides = {"step": step * 4, "lda": lda * 4, "ldc": ldc * 4, "ldb": ONE * 32, "flags": ONE * FIRST_AND_LAST}
+    extents = {"k": terms.extent, "cols": loop.extent, "rows": ONE if rows is None else rows.extent}
+    return {"a": x, "b": matrix, "c": y, **strides, **extents}
 
 
-def _grows(offset: Expr, var: int, by: Expr) -> bool:
-    rate = growth(offset, var)
-    return rate is not None and rate.key() == by.key()
+def _with(e: Expr, values: dict[int, Expr]) -> Expr:
+    """The expression with values in place of variables."""
+    return rewrite(e, lambda v: values.get(v.value) if v.op == "var" else None)

@@ -14,8 +14,8 @@ from pyruntime.ir.expr import Expr, affine, cast, const, dim, index, rem, rewrit
 from pyruntime.ir.kernel import Alias, Block, Call, If, Kernel, Leaf, Loop, Loops, Map, Reduce, Tensor, updates_state
 from pyruntime.ir.statements import expressions_of
 from pyruntime.passes.loads import in_base
-from pyruntime.passes.loops.products import is_product
 from pyruntime.passes.loops.procedures import changed, with_own_bases, work
+from pyruntime.passes.loops.products import is_product
 from pyruntime.passes.loops.reductions import plain_reductions
 
 Dense = Map | Reduce  # with an expression for each element
@@ -46,8 +46,8 @@ class Body:
     """The kernels on which the results of a step depend, in order, and those results. Loads name results of kernels,
     never reshapes. Cheap values that depend on the number of the step alone, such as slices of scanned inputs, are
     parts of the expressions that use them. going: the condition, None if it always holds; branches: by uid of a
-    member's first result, the branches of Ifs in which it is, as conditions and the values that these have then; products:
-    uids of sums of products that machine code computes, each in a nest of its own"""
+    member's first result, the branches of Ifs in which it is, as conditions and the values that these have then;
+    products: uids of sums of products that machine code computes, each in a nest of its own"""
 
     members: list[Member]
     results: list[Tensor]
@@ -62,8 +62,8 @@ class Body:
 
 def body_of(loop: Loop, most_work: float, may_repeat: bool, products: bool) -> Body:
     """most_work: iterations of a procedure in the body, which runs without threads; may_repeat: whether WebAssembly can
-    repeat the steps, if they have no branches; products: see `CodeWriter`. Errors: StepByStep if a kernel cannot be part of a procedure, or if the
-    procedure would be slower."""
+    repeat the steps, if they have no branches; products: see `CodeWriter`. Errors: StepByStep if a kernel cannot be
+    part of a procedure, or if the procedure would be slower."""
     block = loop.body
     outputs = block.outputs[1:] if loop.is_counted else block.outputs
     branches: Branches = {}

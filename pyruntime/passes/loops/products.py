@@ -11,6 +11,7 @@ from pyruntime.ir.kernel import Loops, Map, Reduce
 
 LARGE = 1 << 8  # elements of a matrix that is packed for the loop, or whose loads rows share
 COLUMNS = range(16, (1 << 13) + 1)  # of a product: a call of machine code takes 30 ns, and computes no more
+MOST_TERMS = 1 << 20  # of a product in a step: threads share larger ones
 
 
 def is_product(m: Map | Reduce | Loops, inside: Collection[int]) -> bool:
@@ -21,6 +22,8 @@ def is_product(m: Map | Reduce | Loops, inside: Collection[int]) -> bool:
     terms = [m.out.rank + n for n, d in enumerate(m.extents) if d != 1]
     columns = [n for n, d in enumerate(m.out.shape) if d != 1]
     if len(terms) != 1 or not columns or sh.estimate(m.out.shape[columns[-1]]) not in COLUMNS:
+        return False
+    if sh.estimate(sh.size((*m.out.shape, *m.extents))) > MOST_TERMS:
         return False
     a, b = m.expr.args
     axes = terms[0], columns[-1]
