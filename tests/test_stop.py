@@ -78,14 +78,16 @@ def opened(name: str, threads: int) -> InferenceSession:
     return InferenceSession(parsed(MODELS[name][0]), options)
 
 
-def seconds_to_stop(session: InferenceSession, x: np.ndarray, stop: Callable[[], Any], error: Any, *args: Any) -> float:
+def seconds_to_stop(
+    session: InferenceSession, x: np.ndarray, stop: Callable[[], Any], error: Any, *args: Any, after: float = 0.5
+) -> float:  # fmt: skip
     at: list[float] = []
 
     def stopping() -> None:
         at.append(time.monotonic())
         stop()
 
-    timer = threading.Timer(0.5, stopping)
+    timer = threading.Timer(after, stopping)
     timer.start()
     try:
         with pytest.raises(error):
@@ -108,6 +110,48 @@ def test_ctrl_c_and_terminate(name: str, threads: int) -> None:
         for stop, error in ways:
             options.terminate = False
             assert seconds_to_stop(session, x, stop, error, options) < SOON
+    assert session.state == "ready"
+
+
+MILLION_STEPS = {  # bodies of a Loop: how their steps run, and w, from v (8, 64)
+    "written as one procedure": "t = Mul (v, half)  w = Sin (t)",
+    "a product": "t = MatMul (v, r)  w = Tanh (t)",
+    "runs step by step, inside WebAssembly":
+        "a = Unsqueeze (v, axis)  t = Conv <pads = [1, 1]> (a, f)  w = Squeeze (t, axis)",
+    "runs step by step": "z = NonZero (v)  k = Size (z)  t = Cast <to = 1> (k)  w = Div (v, t)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", MILLION_STEPS)
+def test_a_million_steps_stop_at_once(how: str) -> None:
+    """Within 100 ms of the processor's time, however busy the machine is."""
+    rng = np.random.default_rng(0)
+    weights = {"steps": np.array(10**6), "axis": np.array([0]), "half": np.float32(0.5)}
+    weights |= {"r": rng.standard_normal((64, 64)).astype(np.float32), "f": np.ones((8, 8, 3), np.float32)}
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 20]>
+        g (float[8, 64] x) => (float[8, 64] y) {{
+            y = Loop (steps, , x) <body = b (int64 i, bool c, float[8, 64] v) => (bool d, float[8, 64] w) {{
+                d = Identity (c)  {MILLION_STEPS[how]} }}> }}""")
+    for name, value in weights.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
+    session, options = InferenceSession(model.SerializeToString(), providers=["wasm"]), RunOptions()
+    found = "".join(node["loop"] for node in session.explain()["nodes"])
+    assert how in found or how == "a product"  # which depends on machine code
+    ways: list[tuple[Callable[[], Any], Any]] = [
+        (lambda: os.kill(os.getpid(), signal.SIGINT), KeyboardInterrupt),
+        (lambda: setattr(options, "terminate", True), Terminated),
+    ]
+    for stop, error in ways:
+        options.terminate = False
+        used: list[float] = []
+
+        def stopping(stop: Callable[[], Any] = stop, used: list[float] = used) -> None:
+            used.append(time.process_time())
+            stop()
+
+        x = np.ones((8, 64), np.float32)
+        assert seconds_to_stop(session, x, stopping, error, options, after=0.1) < SOON
+        assert time.process_time() - used[0] < 0.1
     assert session.state == "ready"
 
 
