@@ -18,7 +18,7 @@ from pyruntime.ir.statements import rebuild
 
 from .adapter import Adapter
 from .limits.integer_ranges import Ranges
-from .limits.iterations import parts
+from .limits.iterations import main_part, parts
 from .limits.support import conditions, reason
 from .printer.loops import Shader, generic, unless_faulty
 from .schedules import Scheduled, Task, scheduled
@@ -83,8 +83,7 @@ class WgslCodeWriter:
         return json.dumps([asdict(s) for s in self.shaders], separators=(",", ":")).encode()
 
     def loop_form(self, kernel: Kernel) -> LoopCode:
-        *_, steps = parts(kernel, self.adapter)
-        *_, last = scheduled(Task(steps, self._chosen(kernel.node)))
+        *_, last = scheduled(Task(main_part(kernel, self.adapter), self._chosen(kernel.node)))
         return one_binding_each(last.lowered).code
 
     def text(self, function: str) -> str:

@@ -10,13 +10,14 @@ from pyruntime.codegen.loop_ir import LoopCode, Lowered, Param, Site
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32, DType
 from pyruntime.ir.expr import Expr, affine, binary, cast, const, rewrite
-from pyruntime.ir.kernel import For, Kernel, Let, Loops, Stmt, Store, Tensor
+from pyruntime.ir.kernel import For, Kernel, Leaf, Let, Loops, Stmt, Store, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ir.statements import rebuild, statements
 
 # int32 constants in the code; others become parameters, so that more kernels share code. The least int32, with which a
 # maximum begins, cannot be a parameter.
 BAKED = frozenset((-(1 << 31), *range(-1, 9)))
+PRIVATE, WORKGROUP = "private", "workgroup"  # kinds of a scratch tensor's leaf: local memory of GPUs
 OFFSETS = frozenset((12, 16, 20, 24, 28))  # of the vectors at once in loops of procedures: parts of their instructions
 
 
@@ -28,6 +29,8 @@ class Lowering:
         self.baked = BAKED | OFFSETS if isinstance(kernel, Loops) else BAKED
         self.tensors: list[Tensor] = []
         self.numbers: dict[int, int] = {}
+        self.arrays = {t.uid: f"local{n}" for n, t in enumerate(local_memory(kernel))}
+        self.baked |= {d for t in local_memory(kernel) for d in t.shape if isinstance(d, int)}  # drivers unroll loops
         self.params: dict[Param, int] = {}
         self.variables = 0
         self.written = {t.uid for t in outputs}
@@ -36,7 +39,9 @@ class Lowering:
         for t in (*outputs, *kernel.inputs):
             self.buffer(t)
 
-    def buffer(self, t: Tensor) -> int:
+    def buffer(self, t: Tensor) -> int | str:
+        if t.uid in self.arrays:
+            return self.arrays[t.uid]
         if t.uid not in self.numbers:
             self.numbers[t.uid] = len(self.tensors)
             self.tensors.append(t)
@@ -72,7 +77,8 @@ class Lowering:
 
     def finish(self, body: list[Stmt], work: AnyDim) -> Lowered:
         buffers = tuple([(t.dtype, t.uid in self.written) for t in self.tensors])
-        body, self.variables = hoist_invariants(body, self.variables, {n for n, (_, w) in enumerate(buffers) if w})
+        written: set[int | str] = {n for n, (_, w) in enumerate(buffers) if w}
+        body, self.variables = hoist_invariants(body, self.variables, written | {*self.arrays.values()})
         code = LoopCode(buffers, len(self.params), self.variables, body)
         return Lowered(code, self.tensors, list(self.params), work)
 
@@ -125,6 +131,12 @@ class Lowering:
         terms = [self.term(c, variable(k)) for k, c in coefficients.items()]
         terms += [self.term(stride, self.numbered(x)) for x, stride in opaque]
         return self.total([*terms, self.number(base)])
+
+
+def local_memory(kernel: Kernel) -> list[Tensor]:
+    """The scratch memory of a procedure that is in arrays of an invocation, or of a workgroup."""
+    scratch = kernel.scratch if isinstance(kernel, Loops) else ()
+    return [t for t in scratch if isinstance(t.kernel, Leaf) and t.kernel.kind in (PRIVATE, WORKGROUP)]
 
 
 def variable(k: tuple[str, int]) -> Expr:

@@ -5,6 +5,7 @@ Neither V8 nor Cranelift moves enough code out of loops: without this, address a
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ _LOADS = ("load", "load4", "word")
 _NEVER = frozenset((-1,))  # marks, in a set of dependences, an expression that is never invariant
 
 
-def hoist_invariants(body: list[Stmt], variables: int, written: set[int]) -> tuple[list[Stmt], int]:
+def hoist_invariants(body: list[Stmt], variables: int, written: Collection[int | str]) -> tuple[list[Stmt], int]:
     """The statements with invariants moved out of every loop except the outermost (its body is one work unit), and the
     new number of variables. written: buffers that the kernel stores to; loads from them are not moved."""
     mutable = {s.var for s in statements(body) if isinstance(s, Let) and s.mutable}
@@ -26,7 +27,7 @@ def hoist_invariants(body: list[Stmt], variables: int, written: set[int]) -> tup
 
 
 class _Hoisting:
-    def __init__(self, variables: int, written: set[int], mutable: set[int]) -> None:
+    def __init__(self, variables: int, written: Collection[int | str], mutable: set[int]) -> None:
         self.variables = variables
         self.written = written
         self.mutable = mutable

@@ -18,9 +18,9 @@ from pyruntime.codegen.loop_ir import RangeNumber
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, binary, const, dim, minimum, rem
-from pyruntime.ir.kernel import For, Kernel, Let, Loops, Stmt, Store, When
+from pyruntime.ir.kernel import For, Kernel, Let, Loops, Stmt, When
 from pyruntime.ir.shape import AnyDim
-from pyruntime.ir.statements import nodes, statements
+from pyruntime.ir.statements import statements
 
 
 class Steps(NamedTuple):
@@ -68,30 +68,6 @@ def as_dispatches(kernel: Loops, length: AnyDim) -> Loops:
     return _with_body(kernel, For(steps.units.var, steps.units.extent, body, "parallel"))
 
 
-def as_start_and_steps(kernel: Loops) -> list[Loops]:
-    """The procedure as two, which need fewer tensors each: what is before the loop over the steps, and the rest. Itself
-    if nothing is before the loop, or if that has scratch memory."""
-    steps = steps_of(kernel)
-    if steps is None:
-        return [kernel]
-    before = steps.units.body.index(steps.loop)
-    lets: list[Stmt] = [s for s in steps.units.body[:before] if isinstance(s, Let)]
-    start: list[Stmt] = [s for s in steps.units.body[:before] if not isinstance(s, Let)]
-    parts = [_part(kernel, steps.units, [*lets, *body]) for body in (start, steps.units.body[before:])]
-    return parts if start and not parts[0].scratch else [kernel]
-
-
-def _part(kernel: Loops, units: For, body: list[Stmt]) -> Loops:
-    """A procedure with a part of the statements of a unit, and the tensors that these use."""
-    part = _with_body(kernel, For(units.var, units.extent, body, "parallel"))
-    used = {s.target.uid for s in statements(body) if isinstance(s, Store)}
-    used |= {x.value.uid for x in nodes(body) if x.op == "at"}
-    part.args, part.outputs, part.scratch = (
-        tuple([t for t in tensors if t.uid in used]) for tensors in (kernel.args, kernel.outputs, kernel.scratch)
-    )
-    return part
-
-
 def _range(kernel: Loops, steps: Steps, length: AnyDim, count: AnyDim, number: Expr) -> list[Stmt]:
     """The statements of a unit for one range. Variables are computed for each range; other statements around the loop
     run in the first range, or in the last."""
@@ -103,7 +79,7 @@ def _range(kernel: Loops, steps: Steps, length: AnyDim, count: AnyDim, number: E
     out: list[Stmt] = [s for s in steps.units.body[:before] if isinstance(s, Let)]
     out += [When(binary("eq", number, const(0, I32)), start, [])] if start else []
     out.append(Let(first.value, number * dim(length)))
-    out.append(For(step.value, minimum(dim(loop.extent.value) - first, dim(length)), inner))
+    out.append(For(step.value, minimum(dim(loop.extent.value) - first, dim(length)), inner, "steps"))
     out += [When(binary("eq", number, dim(count - 1)), after, [])] if after else []
     return out
 

@@ -18,7 +18,7 @@ from pyruntime.providers.wasm.threads import cost
 from pyruntime.providers.webgpu.limits import iterations
 from pyruntime.providers.webgpu.wgpu_device import shared_device
 from tests.ops.compare import parsed
-from tests.ops.test_whole_loops import BODIES, feeds_of, model, opened, same
+from tests.ops.test_whole_loops import BODIES, feeds_of, model, opened
 
 STEPS = 3  # of a range
 EDGES = [0, 1, 2, 3, 4, 8, 9, 10]
@@ -77,26 +77,6 @@ def test_ranges_on_software_adapters_follow_operations(name: str, monkeypatch: p
     monkeypatch.setattr(device, "adapter", replace(device.adapter, software=True))
     InferenceSession(build(name, 1024)[0].SerializeToString(), providers=[GPU])
     assert found and all(iterations.SOFTWARE_RANGE / 2 < x <= iterations.SOFTWARE_RANGE for x in found)
-
-
-@pytest.mark.parametrize("name", ["columns", "states change places and values", "a cell"])
-def test_initial_states_in_a_shader_of_their_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One shader of the whole procedure would have one tensor too many."""
-    m = model(BODIES[name], "scan", width=130)
-    device = shared_device()
-    counted = iterations.buffers
-    found: list[int] = []
-    with monkeypatch.context() as patched:
-        patched.setattr(iterations, "buffers", lambda kernel: found.append(counted(kernel)) or found[-1])
-        whole = opened(m, providers=[GPU])
-    monkeypatch.setattr(device, "adapter", replace(device.adapter, storage_buffers=max(found) - 1))
-    patch(monkeypatch, STEPS)
-    divided = opened(m, providers=[GPU])
-    kernels = [[len(n["kernels"]) for n in s.explain()["nodes"] if n["op"] == "Scan"] for s in (whole, divided)]
-    assert kernels[1] == [kernels[0][0] + 1]
-    for count in EDGES:
-        feeds = feeds_of(count, 130)
-        same(divided.run(None, feeds), whole.run(None, feeds))
 
 
 @pytest.mark.parametrize("providers", [["wasm"], [GPU]])

@@ -9,8 +9,9 @@ import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from pyruntime.codegen.addressing import local_memory
 from pyruntime.codegen.operations import statements
-from pyruntime.codegen.step_ranges import as_dispatches, as_start_and_steps, steps_of
+from pyruntime.codegen.step_ranges import as_dispatches, steps_of
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, walk
@@ -21,6 +22,8 @@ from pyruntime.ir.statements import expressions_of
 from ..adapter import Adapter
 from ..printer.loops import GROUP
 from ..schedules import workgroup_procedure, workgroup_rows
+from ..schedules.joined_tensors import with_joined_tensors
+from ..schedules.local_states import with_local_states
 from ..schedules.workgroup_reduction import cooperates
 from . import int64_fits
 from .integer_ranges import ExpressionRanges, Range, Ranges, of_type
@@ -65,22 +68,29 @@ def at_most(kernel: Map | Reduce | Loops, adapter: Adapter) -> AnyDim | None:
 
 
 def parts(kernel: Kernel, adapter: Adapter) -> list[Kernel]:
-    """A procedure of many steps as dispatches of ranges of them, after a procedure of its own for the initial states if
-    one shader would have too many tensors; other kernels as they are."""
-    if steps_of(kernel) is None:
+    """A whole loop as dispatches of ranges of its steps, with local memory for its states, and with copies before and
+    after it if one shader would have too many tensors; other kernels as they are."""
+    if not isinstance(kernel, Loops) or kernel.name != "loop":
         return [kernel]
-    assert isinstance(kernel, Loops)
-    few = buffers(kernel) <= adapter.storage_buffers
-    *start, steps = [kernel] if few else as_start_and_steps(kernel)
-    return [*start, _in_ranges(steps, adapter)]
+    steps = kernel if steps_of(kernel) is None else _in_ranges(kernel, adapter)
+    local = with_local_states(steps, adapter.shared_bytes // 2 if workgroup_procedure.cooperates(kernel) else 0)
+    count, limit = buffers(local), adapter.storage_buffers
+    return [local] if count <= limit else [*with_joined_tensors(local, limit, count)]
+
+
+def main_part(kernel: Kernel, adapter: Adapter) -> Kernel:
+    """The part that is neither before nor after the others."""
+    found = parts(kernel, adapter)
+    return next((k for k in found if isinstance(k, Loops) and k.name == "loop"), found[-1])
 
 
 def buffers(kernel: Kernel) -> int:
     """The number of storage buffers of its shader: one for all tensors that share memory, one for the fault record."""
+    local = local_memory(kernel)
     tensors = [*kernel.outputs, *kernel.inputs, *(kernel.scratch if isinstance(kernel, Loops) else ())]
     seen: set[int] = set()
     checks = any(x.op == "checked" for e in expressions_of(kernel) for x in walk(e, seen))
-    return len({root(t).uid for t in tensors}) + checks
+    return len({root(t).uid for t in tensors if t not in local}) + checks
 
 
 def _in_ranges(kernel: Loops, adapter: Adapter) -> Loops:

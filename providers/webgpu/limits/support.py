@@ -17,7 +17,7 @@ from ..schedules.vec4 import vectorized
 from ..schedules.vec4_access import WIDTH
 from . import int64_fits, iterations
 from .integer_ranges import Ranges
-from .iterations import parts
+from .iterations import main_part, parts
 
 
 def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> str:
@@ -59,7 +59,7 @@ def _loops(kernel: Map | Reduce | Loops, adapter: Adapter, ranges: Ranges) -> st
 
 def conditions(kernel: Kernel, adapter: Adapter) -> list[tuple[AnyDim, str]]:
     """What dims must fulfil in a run of a kernel, as dims that must not be 0, each with a message."""
-    *_, kernel = parts(kernel.definition() if isinstance(kernel, Call) else kernel, adapter)
+    kernel = main_part(kernel.definition() if isinstance(kernel, Call) else kernel, adapter)
     if not adapter.iterations or not isinstance(kernel, (Map, Reduce, Loops)):
         return []
     count = iterations.at_most(kernel, adapter)

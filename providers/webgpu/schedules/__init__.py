@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from pyruntime.codegen.addressing import local_memory
 from pyruntime.codegen.loop_ir import LoopCode, Lowered
 from pyruntime.codegen.schedule import lower
 from pyruntime.ir import shape as sh
@@ -19,6 +20,7 @@ from . import attention_blocks, workgroup_procedure, workgroup_rows
 from .attention import Joint
 from .byte_products import FEW, byte_product
 from .few_rows import has_few_rows
+from .local_states import arrays_of
 from .register_tile import tiled
 from .vec4 import vectorized
 from .workgroup_reduction import cooperates, print_reduction
@@ -134,8 +136,11 @@ def _procedure(task: Task, _: Rest) -> list[Scheduled] | None:
     if not isinstance(kernel, Loops):
         return None
     shares = workgroup_procedure.cooperates(kernel)
-    printed = partial(workgroup_procedure.print_procedure if shares else print_kernel, f16=task.adapter.f16)
-    return [Scheduled(task.kernel, f"loops {shares}", lower(kernel, "gpu"), printed, tuple(kernel.scratch))]
+    printer = workgroup_procedure.print_procedure if shares else print_kernel
+    printed = partial(printer, f16=task.adapter.f16, arrays=arrays_of(kernel))
+    local = local_memory(kernel)
+    scratch = tuple([t for t in kernel.scratch if t not in local])
+    return [Scheduled(task.kernel, f"loops {shares}", lower(kernel, "gpu"), printed, scratch)]
 
 
 def _workgroup_tile(task: Task, _: Rest) -> list[Scheduled] | None:

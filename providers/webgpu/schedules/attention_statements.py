@@ -36,7 +36,7 @@ class Statements:
         buffers = tuple([(t.dtype, t.uid in work.written) for t in work.tensors])
         changing = {n for n, (_, w) in enumerate(buffers) if w} | {*arrays}
         body: list[Stmt] = [For(self.unit.value, work.number(units), self.body, "parallel")]
-        body, work.variables = hoist_invariants(body, work.variables, changing)  # type: ignore[arg-type]
+        body, work.variables = hoist_invariants(body, work.variables, changing)
         return Lowered(LoopCode(buffers, len(work.params), work.variables, body), work.tensors, [*work.params], units)
 
     def add(self, *statements: Stmt) -> None:

@@ -9,6 +9,7 @@ Spec: https://www.w3.org/TR/WGSL/#uniformity
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -18,7 +19,7 @@ from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Accum, For, Let, Loops, Set, Stmt, Store, While
 from pyruntime.ir.statements import children, statements
 
-from ..printer.loops import GROUP, Printer, Shader, prepared
+from ..printer.loops import GROUP, Array, Printer, Shader, prepared
 
 FEW = 64  # work units; more units fill the machine without sharing
 LONG = 16  # iterations; shorter loops are not shared
@@ -90,14 +91,15 @@ def _loads(e: Expr, buffers: set[int]) -> bool:
     return any(x.op == "load" and x.value in buffers for x in walk(e))
 
 
-def print_procedure(code: LoopCode, f16: bool) -> Shader:
-    return _ProcedurePrinter(prepared(code), False, f16).together("var<workgroup> agreed: i32;\n")
+def print_procedure(code: LoopCode, f16: bool, arrays: Sequence[Array] = ()) -> Shader:
+    memory = "".join([x.declared() for x in arrays])
+    return _ProcedurePrinter(prepared(code), False, f16).together("var<workgroup> agreed: i32;\n" + memory)
 
 
 class _ProcedurePrinter(Printer):
     def __init__(self, code: LoopCode, linear: bool, f16: bool) -> None:
         super().__init__(code, linear, f16)
-        self.written = {n for n, (_, w) in enumerate(code.buffers) if w}
+        self.written = {s.target for s in statements(code.body) if isinstance(s, Store)}
         self.alone = False  # whether in a shared iteration, which is printed as in any other kernel
         self.agrees = False  # whether the statement has stores, so that all invocations must take the same path
         self.read = False  # whether values that a store may change were read after the last barrier

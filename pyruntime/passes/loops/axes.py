@@ -30,11 +30,11 @@ class Axis:
 
 
 @contextmanager
-def over(k: Builder, axes: Sequence[Axis], kind: str) -> Iterator[None]:
-    """Loops over axes; kind: of the innermost one"""
+def over(k: Builder, axes: Sequence[Axis], kind: str, outer: str = "serial") -> Iterator[None]:
+    """Loops over axes; kind: of the innermost one; outer: of the others"""
     with ExitStack() as stack:
         for n, a in enumerate(axes):
-            stack.enter_context(k.loop(a.extent, kind if n == len(axes) - 1 else "serial", a.var))
+            stack.enter_context(k.loop(a.extent, kind if n == len(axes) - 1 else outer, a.var))
         yield
 
 

@@ -62,7 +62,7 @@ class NestWriter:
 
     def _write(self, axes: Sequence[Axis], across: bool) -> None:
         with ExitStack() as stack:
-            stack.enter_context(over(self.k, axes[:-1] if across else axes, "serial"))
+            stack.enter_context(over(self.k, axes[:-1] if across else axes, self.unit.outer_kind, self.unit.outer_kind))
             if across:
                 self._enter_lanes(stack, axes[-1])
             self._phases()

@@ -48,6 +48,7 @@ class Unit:
         self.loop, self.body, self.lanes, self.k = loop, body, lanes, Builder()
         self.states = loop.body.inputs[2:]
         self.inside = {t.uid for t in (*loop.body.inputs, *[t for m in body.members for t in m.outputs])}
+        self.outer_kind = "serial" if lanes else "vector"  # of loops around others: a workgroup shares all of them
         self.columns = Columns(self.states, body.results, body.members)
         found = self.columns.independent(self._units_of)
         self.lane = found.pop() if found and self._is_lane(found[-1]) else None
@@ -294,7 +295,7 @@ class Unit:
                 indices.append(axes[-1].index)
         made, coords = value(indices), to.coords(indices)
         in_lanes = axes and stores_lanes(axes[-1].var, to.tensor, coords) and loads_lanes(axes[-1].var, made)
-        with over(self.k, axes, "vector" if in_lanes else "serial"):
+        with over(self.k, axes, "vector" if in_lanes else self.outer_kind, self.outer_kind):
             self.k.store(to.tensor, coords, cast(made, to.tensor.dtype))
 
 

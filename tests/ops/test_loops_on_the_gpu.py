@@ -1,0 +1,78 @@
+"""Whole loops on the GPU: states in local memory, and shaders of few tensors, against onnxruntime."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.loop_models import build
+from kit.gpu import GPU
+from pyruntime import InferenceSession
+from pyruntime.providers.webgpu.schedules import local_states
+from pyruntime.providers.webgpu.wgpu_device import shared_device
+from tests.ops.compare import by_onnxruntime, parsed
+
+MOST = local_states.MOST
+# A column of n numbers, whose mean each step subtracts; and n columns that mix.
+OWN = """g (float[T, 130] x, float[N, 130] start) => (float[N, 130] y, float[T, 130] ys) {
+    zero = Constant <value = int64[1] {0}> ()
+    y, ys = Scan <num_scan_inputs = 1, body = b (float[N, 130] h, float[130] u) => (float[N, 130] v, float[130] o) {
+        m = ReduceMean <keepdims = 0> (h, zero)  a = Add (h, u)  v = Sub (a, m)  o = Abs (m) }> (start, x)
+}"""
+MIXED = """g (float[T, N] x, float[N] start) => (float[N] y, float[T, N] ys) {
+    y, ys = Scan <num_scan_inputs = 1, body = b (float[N] h, float[N] u) => (float[N] v, float[N] o) {
+        s = Softmax (h)  v = Add (s, u)  o = Mul (v, h) }> (start, x)
+}"""
+
+
+def same(got: list[Any], want: list[Any]) -> None:
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, 1e-5, 1e-5)
+
+
+def feeds_of(steps: int, *shape: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(steps)
+    made = {"x": (steps, shape[-1]), "start": shape}
+    return {name: rng.standard_normal(s).astype(np.float32) for name, s in made.items()}
+
+
+@pytest.mark.parametrize("text, n, memory", [
+    (OWN, 1, "private"), (OWN, 2, "private"), (OWN, MOST - 1, "private"), (OWN, MOST, "private"), (OWN, MOST + 1, ""),
+    (MIXED, 63, "workgroup"), (MIXED, 65, "workgroup"), (MIXED, 1000, "workgroup"), (MIXED, 20_000, ""),
+])  # fmt: skip
+def test_states_in_local_memory(text: str, n: int, memory: str) -> None:
+    """States of a column are in registers, those that mix are in workgroup memory, as far as there is room."""
+    m = parsed(text.replace("N", str(n)))
+    session = InferenceSession(m.SerializeToString(), providers=[GPU])
+    assert ("[local0]" in session.listing()) == bool(memory)
+    for steps in (1, 7):
+        feeds = feeds_of(steps, n, 130) if text is OWN else feeds_of(steps, n)
+        same(session.run(None, feeds), by_onnxruntime(m, feeds))
+    start = feeds_of(0, n, 130) if text is OWN else feeds_of(0, n)
+    y, ys = session.run(None, start)
+    np.testing.assert_array_equal(y, start["start"])
+    assert ys.shape[0] == 0
+
+
+def test_states_of_dynamic_length_stay_in_buffers() -> None:
+    m = parsed(OWN.replace("N", "n"))
+    session = InferenceSession(m.SerializeToString(), providers=[GPU])
+    assert "[local0]" not in session.listing()
+    feeds = feeds_of(5, 9, 130)
+    same(session.run(None, feeds), by_onnxruntime(m, feeds))
+
+
+@pytest.mark.parametrize("limit", [4, 5, 7, 8, 10])
+@pytest.mark.parametrize("name", ["rwkv_scan", "griffin_scan", "slstm_scan"])
+def test_shaders_of_few_tensors(name: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops of more tensors than a shader may have join some: scratch memory, inputs, and outputs."""
+    device = shared_device()
+    monkeypatch.setattr(device, "adapter", replace(device.adapter, storage_buffers=limit))
+    m, feeds = build(name, 9)
+    session = InferenceSession(m.SerializeToString(), providers=[GPU])
+    (loop,) = (n for n in session.explain()["nodes"] if n["loop"])
+    assert loop["place"] == "webgpu" and len(loop["kernels"]) > 1
+    same(session.run(None, feeds), by_onnxruntime(m, feeds))
