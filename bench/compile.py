@@ -19,7 +19,7 @@ from kit import chromium as shared
 from kit.light_models import light_path
 from pyruntime.cli.serve import Server
 
-PHASES = ("read", "trace", "passes", "emit", "encode")
+PHASES = ("read", "trace", "passes", "copies", "emit", "encode")
 TRANSFORMER = "transformer_1500"
 ZOO = ("resnet50", "minilm", "whisper_tiny_encoder", models.SILERO)
 MODELS = ("squeezenet", *ZOO, TRANSFORMER)

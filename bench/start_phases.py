@@ -14,7 +14,10 @@ ENTRIES = """() => performance.getEntries()
   .map(({ entryType, name, startTime, responseEnd = 0 }) => ({
     entryType, name, start: performance.timeOrigin + startTime, end: performance.timeOrigin + responseEnd,
   }))"""
-COMPILING = {"read": "read", "trace": "trace", "passes": "passes", "emit": "write kernels", "encode": "encode"}
+COMPILING = {
+    "read": "read", "trace": "trace", "passes": "passes", "copies": "copy layers", "emit": "write kernels",
+    "encode": "encode",
+}  # fmt: skip
 
 
 class Phases:

@@ -60,7 +60,7 @@ export interface Explanation {
   readonly code: number;
   /** What has left the GPU after faults, and why. node: "" for all nodes; to: the provider that follows. */
   readonly moved: readonly { readonly node: string; readonly reason: string; readonly to: string }[];
-  /** Milliseconds of reading and compiling: read, trace, passes, emit, encode. */
+  /** Milliseconds of reading and compiling: read, trace, passes, copies (of equal layers), emit, encode. */
   readonly phases: Readonly<Record<string, number>>;
   readonly nodes: readonly ExplainedNode[];
   /** The providers that the session names, those that it uses, and why the GPU is not one of them, or what 'auto' measured. */

@@ -136,15 +136,15 @@ def trace_graph(
     )  # fmt: skip
 
 
-def made_outputs(graph: Graph, traced: TracedGraph) -> tuple[tuple[Value, ...], list[str]]:
+def made_outputs(graph: Graph, found: Mapping[str, Any]) -> tuple[tuple[Value, ...], list[str]]:
     """The graph's outputs with inferred shapes where the model declares less, or declares something impossible (as
-    onnxruntime does); and a sentence for each impossible declaration."""
+    onnxruntime does); and a sentence for each impossible declaration. found: their values, by name"""
     types = [tensor_type(v.type) for v in graph.inputs]
     names = {d for t in types if t is not None for d in t.shape or () if isinstance(d, str)}
     outputs: list[Value] = []
     remarks: list[str] = []
     for value in graph.outputs:
-        made, kind = traced.outputs[value.name], value.type or TensorType(None, None)
+        made, kind = found[value.name], value.type or TensorType(None, None)
         if isinstance(made, Tensor) and isinstance(kind, TensorType):
             dims = tuple(d if isinstance(d, int) else str(d) if str(d) in names else None for d in made.shape)
             if kind.shape is not None and not _may_be(kind.shape, made):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from pyruntime.ir.expr import Expr, rewrite
+from pyruntime.ir.expr import Expr, dim, rewrite
 from pyruntime.ir.kernel import (
     Alias,
     Block,
@@ -19,22 +21,32 @@ from pyruntime.ir.kernel import (
     Stmt,
     Store,
     Tensor,
+    View,
 )  # fmt: skip
+from pyruntime.ir.renaming import renamed
+from pyruntime.ir.shape import AnyDim, Dim
 from pyruntime.ir.statements import rebuild
+from pyruntime.ir.symbol import Symbol
 
 
 class Copies:
-    """of: by uid, what is read in place of a tensor"""
+    """of: by uid, what is read in place of a tensor; symbols, labels: those of copies, by those of the kernels"""
 
-    def __init__(self, of: dict[int, Tensor]) -> None:
+    def __init__(
+        self, of: dict[int, Tensor], symbols: Mapping[Symbol, Symbol] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.of = of
+        self.symbols = symbols or {}
+        self.labels = labels or {}
+        self._memo: dict[int, Expr] = {}  # of one kernel: expressions that statements share stay shared
 
     def copy(self, kernel: Kernel) -> Kernel:
         """A copy with new outputs, which `of` has from now on. kernel: see `can_copy_blocks`"""
         if isinstance(kernel, Loops):
-            scratch = [Tensor(s.shape, s.dtype, Leaf("scratch")) for s in kernel.scratch]
+            scratch = [Tensor(self.dims(s.shape), s.dtype, Leaf("scratch")) for s in kernel.scratch]
             self.of |= {s.uid: new for s, new in zip(kernel.scratch, scratch, strict=True)}
-        made = tuple([Tensor(o.shape, o.dtype, kernel, o.index) for o in kernel.outputs])
+        made = tuple([Tensor(self.dims(o.shape), o.dtype, kernel, o.index) for o in kernel.outputs])
         self.of |= {o.uid: new for o, new in zip(kernel.outputs, made, strict=True)}
         return self._finished(kernel, made)
 
@@ -43,8 +55,10 @@ class Copies:
         return self._finished(kernel, kernel.outputs)
 
     def _finished(self, kernel: Kernel, outputs: tuple[Tensor, ...]) -> Kernel:
+        self._memo = {}
         new = self._reading(kernel)
         new.replaces(kernel, outputs)
+        new.node = self.labels.get(new.node, new.node)
         for t in outputs:
             t.kernel = new
         return new
@@ -52,19 +66,31 @@ class Copies:
     def tensor(self, x: Tensor) -> Tensor:
         return self.of.get(x.uid, x)
 
+    def dim(self, d: AnyDim) -> AnyDim:
+        return renamed(d, self.symbols) if self.symbols else d
+
+    def dims(self, shape: Sequence[AnyDim]) -> tuple[AnyDim, ...]:
+        return tuple([renamed(d, self.symbols) for d in shape]) if self.symbols else tuple(shape)
+
     def expr(self, e: Expr) -> Expr:
         def load(x: Expr) -> Expr | None:
             if x.op == "at" and x.value.uid in self.of:
                 return Expr("at", x.args, x.dtype, self.of[x.value.uid])
+            if x.op == "dim" and self.symbols:
+                new = renamed(x.value, self.symbols)
+                return None if new is x.value else dim(new)
+            if x.op == "site" and x.value in self.labels:
+                return Expr("site", (), x.dtype, self.labels[x.value])
             return None
 
-        return rewrite(e, load)
+        return rewrite(e, load, self._memo)
 
     def _reading(self, kernel: Kernel) -> Kernel:
         if isinstance(kernel, Map):
             return Map(self.expr(kernel.expr))
         if isinstance(kernel, Reduce):
-            return replace(kernel, expr=self.expr(kernel.expr), epilogue=self._epilogue(kernel.epilogue))
+            expr, epilogue = self.expr(kernel.expr), self._epilogue(kernel.epilogue)
+            return replace(kernel, extents=self.dims(kernel.extents), expr=expr, epilogue=epilogue)
         if isinstance(kernel, Alias):
             return Alias(self.tensor(kernel.base))
         if isinstance(kernel, Loops):
@@ -83,8 +109,17 @@ class Copies:
         assert isinstance(meaning, (Map, Reduce, Loops))
         meaning.outputs = tuple(map(self.tensor, kernel.meaning.outputs))
         given = tuple([None if a is None else self.tensor(a) for a in kernel.args])
-        strided = {n: replace(v, tensor=self.tensor(v.tensor)) for n, v in kernel.strided.items()}
-        return replace(kernel, args=given, meaning=meaning, strided=strided, epilogue=self._epilogue(kernel.epilogue))
+        strided = {
+            n: View(self.tensor(v.tensor), self.dim(v.offset), self.dims(v.strides)) for n, v in kernel.strided.items()
+        }
+        attrs = {name: self.value(v) for name, v in kernel.attrs.items()} if self.symbols else kernel.attrs
+        epilogue = self._epilogue(kernel.epilogue)
+        return replace(kernel, args=given, attrs=attrs, meaning=meaning, strided=strided, epilogue=epilogue)
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(self.value, value))
+        return renamed(value, self.symbols) if isinstance(value, Dim) else value
 
     def _block(self, block: Block) -> Block:
         inputs = tuple([Leaf("block").making(x.shape, x.dtype).out for x in block.inputs])
