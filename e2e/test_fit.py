@@ -10,8 +10,8 @@ import pytest
 from e2e.conftest import Tab
 from e2e.test_training import encoded
 from kit import torch_formulas as formulas
-from kit.training_networks import dense, noisy_classes, of_outputs
-from pyruntime import TrainingSession
+from kit.training_networks import convolutional, dense, digits, noisy_classes, of_outputs
+from pyruntime import InferenceSession, TrainingSession, quantize_static
 
 FIT = """
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
@@ -104,3 +104,33 @@ def test_losses(page: Tab) -> None:
         })  # fmt: skip
     expected = [formula(*outputs, *feeds) for _, _, outputs, feeds, formula, _ in cases]
     np.testing.assert_allclose(page.run(LOSSES, given), expected, rtol=1e-5)
+
+
+SCALES = """
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const options = { loss: { crossEntropy: 'logits' }, scales: 'lsq', executionProviders: ['wasm'] };
+  const session = await ort.TrainingSession.create(bytes(arg.model), options);
+  const image = new ort.Tensor('float32', Float32Array.from(arg.image), arg.dims);
+  const target = new ort.Tensor('int32', Int32Array.from(arg.target), [arg.dims[0]]);
+  const losses = [];
+  for (let n = 0; n < 4; n += 1) losses.push((await session.step({ image, target })).loss);
+  const inference = await ort.InferenceSession.create(await session.export());
+  const logits = [...(await inference.run({ image })).logits.data];
+  const names = (await session.parameters()).map(({ name }) => name);
+  await session.release();
+  return { losses, logits, names };
+"""
+
+
+def test_scales_of_quantisation(page: Tab) -> None:
+    images, labels, *_ = digits()
+    image, target = images[:8], labels[:8]
+    model = quantize_static(convolutional(), [{"image": image}], trainable=True).to_bytes()
+    given = {"model": encoded(model), "image": image.ravel().tolist(), "dims": image.shape, "target": target.tolist()}
+    found = page.run(SCALES, given)
+    with TrainingSession(model, loss={"cross_entropy": "logits"}, scales="lsq") as s:
+        losses = [s.step({"image": image, "target": target}).loss for _ in range(4)]
+        assert found["names"] == [p.name for p in s.parameters()]
+        logits = InferenceSession(s.export()).run(None, {"image": image})[0].ravel()
+    np.testing.assert_allclose(found["losses"], losses, rtol=1e-4)
+    np.testing.assert_allclose(found["logits"], logits, atol=0.05 * np.abs(logits).max())  # there biases are floats

@@ -114,7 +114,8 @@ def doors() -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def command_line(command: str) -> None:
-    result = ["build/none.pyrt"] if command in ("export", "convert") else []
+    result = ["build/none.pyrt"] if command in ("export", "convert", "quantize") else []
+    result += ["--samples", "none.npz"] if command == "quantize" else []
     status = main([command, str(DIGITS), *result, f"--{KEY}"])
     if status:
         raise InvalidInput("the command failed")

@@ -44,6 +44,8 @@ export interface TrainingOptions extends InferenceSession.SessionOptions {
   stepOutputs?: string | readonly string[] | undefined;
   /** Of masks and random numbers; runs with the same seed and data repeat each other. */
   seed?: number | undefined;
+  /** `"lsq"`: also trains the scales of QuantizeLinear: see Quantisation. */
+  scales?: 'fixed' | 'lsq' | undefined;
   /** A step whose loss or gradients are not finite changes nothing, and a warning names the step; or `"go on"`. */
   onNan?: 'skip' | 'go on' | undefined;
   /** Bytes that a step may take with weights and moments: activations that would take more are computed again, see Memory. */

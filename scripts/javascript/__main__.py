@@ -19,6 +19,7 @@ SINGLE = (
     "pyruntime/program/dims.py",
     "pyruntime/options.py",
     "pyruntime/codegen/linear_memory.py",
+    "pyruntime/training/graph/recipe.py",
     "scripts/contract.py",
     "scripts/option_table.py",
 )

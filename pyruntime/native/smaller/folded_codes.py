@@ -10,16 +10,16 @@ from pyruntime.ir.dtype import BY_NAME
 from pyruntime.onnx.edit import FileGraph, FileModel, FileNode, Part, insert, new_node, renamed
 from pyruntime.onnx.model_file import inlined
 from pyruntime.onnx.piece_source import PieceSource
-from pyruntime.onnx.sources import MemorySource
+from pyruntime.onnx.sources import External, MemorySource
 from pyruntime.onnx.write import INITIALIZER, literal, tensor
 from pyruntime.quantization.model import remove_unused
 
 _BIASED = ("Conv", "Gemm")
 
 
-def folded(data: bytes) -> bytes:
+def folded(data: bytes, external: External | None = None) -> bytes:
     """The model of a file whose QuantizeLinear nodes of constants are replaced by their codes."""
-    file = FileModel(MemorySource(data))
+    file = FileModel(MemorySource(data), external)
     constants = _Constants(file.graph)
     replaced: dict[FileNode, list[FileNode]] = {}
     made: list[Part] = []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pyruntime.arguments import checks_arguments
@@ -10,10 +12,13 @@ from pyruntime.errors import our_fault
 from pyruntime.native.sessions.session import Session
 from pyruntime.native.sessions.state_values import NativeStates
 from pyruntime.native.sessions.stored_arrays import NUMPY_ARRAYS
+from pyruntime.native.smaller.folded_codes import folded
 from pyruntime.onnx.graph import Graph
+from pyruntime.onnx.sources import External, beside
 from pyruntime.options import SessionOptions, absolute, check_training_options, own
 from pyruntime.runtime.training_steps import StepResult
 from pyruntime.training.session.core import Parameter, TrainingCore
+from pyruntime.training.session.file_writing import write_file
 
 T = TypeVar("T")
 
@@ -40,6 +45,15 @@ class TrainingSession(TrainingCore):
 
         super().__init__(model, options, NUMPY_ARRAYS, opened)
         self._given = {"sess_options": sess_options and own(sess_options), "providers": providers, **options}
+
+    def export(self, path: str | os.PathLike[str] | None = None) -> bytes:
+        """See `TrainingCore.export`. With `scales="lsq"`, weights are codes in the file."""
+        data = super().export(None if self._recipe.scales == "lsq" else path)
+        if self._recipe.scales == "lsq":
+            data = folded(data, External(beside(self._model) if isinstance(self._model, (str, os.PathLike)) else None))
+            if path is not None:
+                write_file(Path(path), data)
+        return data
 
     def __getstate__(self) -> dict[str, Any]:
         """For `pickle` and `copy`: what the session was opened with, and a checkpoint. Errors: SessionFailed for a

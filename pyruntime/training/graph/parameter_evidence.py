@@ -40,7 +40,9 @@ _WEIGHTS: Inputs = {
     "MatMul": (1,), "PRelu": (1,), "RMSNormalization": (1,), "RNN": (1, 2, 3),
 }  # fmt: skip
 _PRODUCTS = {"Conv": 0, "ConvTranspose": 1, "FusedMatMul": -1, "MatMul": -1}  # the axis of a weight's output channels
-_PASSING = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")  # the same numbers
+_PASSING = (  # the numbers of their first input, or nearly
+    "Cast", "DequantizeLinear", "Flatten", "Identity", "QuantizeLinear", "Reshape", "Squeeze", "Transpose", "Unsqueeze",
+)  # fmt: skip
 _ELEMENTWISE = ("Add", "Sub", "Mul", "Div")
 _LEARNABLE = ("Div", "Max", "Min", "Pow")  # their settings may be learned: temperatures, powers of pooling
 _FEW = 2  # numbers that a mask may have
@@ -178,7 +180,7 @@ class Evidence:
     ) -> None:
         settings = _OTHER_SETTINGS.get(node.domain, {}).get(node.op, _SETTINGS.get(node.op, ()))
         for place, name in enumerate(names):
-            if name not in self.graph.weights or node.op in _PASSING and node.domain == "":
+            if name not in self.graph.weights or place == 0 and node.op in _PASSING and node.domain == "":
                 continue
             uses = found.setdefault(name, _Uses())
             use = _Use(node, place)

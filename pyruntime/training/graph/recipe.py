@@ -70,7 +70,8 @@ class Recipe:
     before a step; norm_limit, value_limit: of gradients (0: none); proximal: pulls weights to where they began;
     step_outputs: outputs of the model that a step may also return, as training computes them; lora: settings of
     adapters; loss_scale: DYNAMIC, a number (1: none), or None: dynamic if the model computes in float16; memory: bytes
-    that a step may need, weights included (0: no limit); groups: of weights with settings of their own"""
+    that a step may need, weights included (0: no limit); groups: of weights with settings of their own; positive: names
+    of weights that are scales of quantisation"""
 
     losses: tuple[Loss, ...]
     optimizer: str
@@ -92,13 +93,16 @@ class Recipe:
     memory: int = 0
     groups: tuple[Group, ...] = ()
     no_decay: tuple[str, ...] = ()
+    scales: str = "fixed"
+    positive: tuple[str, ...] = ()
 
     def settings_of(self, name: str, shape: Sequence[Any]) -> dict[str, float]:
         """The settings of the optimiser for a weight: of the first group that it belongs to."""
         group = next((g for g in self.groups if matches(name, g.match)), Group(()))
         own = {k: v for k, v in (("rate", group.rate), ("decay", group.decay)) if v is not None}
         is_vector = self.no_decay == (VECTORS,) and sum(d != 1 for d in shape) < 2
-        return {**self.settings, **own, **({"decay": 0.0} if is_vector or matches(name, self.no_decay) else {})}
+        stays = is_vector or name in self.positive or matches(name, self.no_decay)
+        return {**self.settings, **own, **({"decay": 0.0} if stays else {})}
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -107,7 +111,7 @@ class Recipe:
     def from_json(text: str) -> Recipe:
         data = json.loads(text)
         losses = tuple(Loss(**loss) for loss in data.pop("losses"))
-        names = ("trainable", "frozen", "step_outputs", "no_decay")
+        names = ("trainable", "frozen", "step_outputs", "no_decay", "positive")
         lists = {k: None if data[k] is None else tuple(data[k]) for k in names}
         groups = tuple(Group(**{**group, "match": tuple(group["match"])}) for group in data["groups"])
         return Recipe(**{**data, **lists, "losses": losses, "groups": groups})
@@ -119,7 +123,7 @@ def recipe_of(options: Mapping[str, Any]) -> Recipe:
     _known("option", options, OPTIONS)
     found = {name: option.checked(options.get(name, option.default)) for name, option in OPTIONS.items()}
     (optimizer, settings), (schedule, timing), (norm, value) = (found[n] for n in ("optimizer", "schedule", "clip"))
-    same = ("trainable", "lora", "mode", "proximal", "seed", "loss_scale", "memory")  # options that are fields
+    same = ("trainable", "lora", "mode", "proximal", "seed", "loss_scale", "memory", "scales")  # fields
     return Recipe(
         losses=found["loss"], optimizer=optimizer, settings=settings, schedule=schedule, schedule_settings=timing,
         frozen=found["frozen"] or (), accumulates=found["accumulate"], norm_limit=norm, value_limit=value,
@@ -465,6 +469,10 @@ OPTIONS = {
     "seed": TrainingOption(
         lambda value: int(_number("seed", value)), "number", 0,
         "of masks and random numbers; runs with the same seed and data repeat each other",
+    ),
+    "scales": TrainingOption(
+        _one_of("scales", "fixed", "lsq"), "'fixed' | 'lsq'", "fixed",
+        '`"lsq"`: also trains the scales of QuantizeLinear: see [Quantisation](#quantisation)',
     ),
     "on_nan": TrainingOption(
         _one_of("on_nan", "skip", "go on"), "'skip' | 'go on'", "skip",

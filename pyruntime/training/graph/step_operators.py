@@ -25,6 +25,7 @@ from pyruntime.training.derive.gradients import gradients
 from pyruntime.training.derive.row_gradients import RowGradient, row_gradient
 from pyruntime.training.graph import optimizers
 from pyruntime.training.graph.graph_names import DOMAIN
+from pyruntime.training.graph.learned_scales import positive
 from pyruntime.training.graph.recipe import Recipe
 from pyruntime.training.graph.state_updates import New, Updates
 
@@ -222,7 +223,7 @@ class _Step:
             settings = self.recipe.settings_of(name, weight.shape)
             rule = optimizers.KINDS[self.recipe.optimizer](settings)
             states = [weight, *[self._state(f"optimizer/{m}/{name}", weight.shape, weight) for m in rule.moments]]
-            new = self._new(rule, settings["rate"])
+            new = self._new(rule, settings["rate"], name in self.recipe.positive)
             scalars = [FACTOR, *[OF_STEP + n for n in rule.numbers]]
             if isinstance(gradient, RowGradient):
                 rests = rule.decay != "gradient"
@@ -231,7 +232,7 @@ class _Step:
             else:
                 up.write(states, [self._pulled(name, weight, gradient)], scalars, new)
 
-    def _new(self, rule: optimizers.Rule, rate: float) -> New:
+    def _new(self, rule: optimizers.Rule, rate: float, is_scale: bool) -> New:
         """What `Updates` calls for a weight with this rate of learning."""
         count, limit, usual = 1 + len(rule.moments), self.recipe.value_limit, self.recipe.settings["rate"]
 
@@ -241,7 +242,9 @@ class _Step:
             g = g if limit <= 0 else minimum(maximum(g, -limit), limit)
             if rate != usual:
                 numbers[0] = numbers[0] * (rate / usual)
-            return rule.new(*states, g, *numbers)
+            made = rule.new(*states, g, *numbers)
+            is_relative = self.recipe.optimizer != "sgd"
+            return [positive(states[0], made[0], is_relative), *made[1:]] if is_scale else made
 
         return new
 

@@ -27,6 +27,7 @@ from pyruntime.training.graph import losses, step_operators  # noqa: F401  their
 from pyruntime.training.graph.export_advice import warn_of_changes
 from pyruntime.training.graph.graph_names import COPY, DOMAIN
 from pyruntime.training.graph.inference_mode import in_inference, inference_writers
+from pyruntime.training.graph.learned_scales import REASON, learned_scales, scales_of, with_learned_scales
 from pyruntime.training.graph.loss_feeds import feeds_of
 from pyruntime.training.graph.loss_graph import LossGraph
 from pyruntime.training.graph.recipe import DYNAMIC, VECTORS, Recipe, matches
@@ -122,9 +123,13 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
     model = apart.graph
     warn_of_changes(model)
     reasons = _weights_to_train(model, recipe)
+    learned = [] if recipe.scales == "fixed" else learned_scales(model, recipe)
+    reasons |= dict.fromkeys(learned, REASON)
+    recipe = replace(recipe, positive=tuple(n for n in scales_of(model) if n in reasons))
     weights = [*reasons]
     base, halves = _with_masters(model, weights)
     graph, lora = (base, None) if recipe.lora is None else with_lora(base, recipe.lora, recipe.seed)
+    graph = with_learned_scales(graph, learned)
     weights += [] if lora is None else lora.names
     _check_groups(recipe, weights)
     mode = training_mode(graph) if recipe.mode == "train" else TrainingMode()
