@@ -24,12 +24,8 @@ PACKAGE = "make -C ../.. package"
 ADDRESS = re.compile(r"http://(?:localhost|127\.0\.0\.1):\d+/?")
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 LIMIT = 300  # seconds that a command may take
-LARGE = (
-    "next",
-    "notebook",
-    "flower",
-    "serving",
-)  # what `make projects` follows, because they install hundreds of megabytes
+# What `make projects` follows, because they install hundreds of megabytes
+LARGE = ("next", "notebook", "flower", "serving", "ray", "spark", "dask", "beam")
 
 
 @dataclass(frozen=True)

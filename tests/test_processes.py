@@ -54,6 +54,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "model.onnx"
 
 
+@pytest.mark.parametrize("holder", ["numpy", "sys"])
+def test_a_process_ends_quietly(holder: str) -> None:
+    """Also with a session in a module that ends after wasmtime's, as frameworks hold them."""
+    code = f"import {holder}, pyruntime; {holder}.held = pyruntime.InferenceSession({str(DIGITS)!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def result(session: InferenceSession) -> np.ndarray:
     found: np.ndarray = session.run(None, {session.get_inputs()[0].name: X})[0]
     return found

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import weakref
 from dataclasses import dataclass
 from typing import Any
+
+from wasmtime._managed import Managed
 
 from pyruntime.native.gpu import tensor
 from pyruntime.native.memory import budgets
@@ -42,6 +45,13 @@ def free_when_collected(session: Any, programs: Any) -> weakref.finalize[Any, An
     end = weakref.finalize(session, _collected, programs)
     end.atexit = False
     return end
+
+
+@atexit.register
+def _leave_to_the_system() -> None:
+    """The system frees what is left at the end of a process. The finalizers of wasmtime would call functions of its
+    modules, which are gone by then if a session is in a module that ends later."""
+    Managed.__del__ = lambda _: None  # type: ignore[method-assign]
 
 
 def _collected(programs: Any) -> None:
