@@ -154,7 +154,7 @@ def _fuse(w: Work) -> None:
 def _hoist_products(w: Work) -> None:
     from pyruntime.passes.loops.hoisted_products import hoist_products  # few models need it
 
-    hoist_products(w.main, w.routines)
+    hoist_products(w.main, w.routines, sums=not w.cpu_only)
 
 
 def _compile_loops(w: Work) -> None:

@@ -76,3 +76,15 @@ def test_shaders_of_few_tensors(name: str, limit: int, monkeypatch: pytest.Monke
     (loop,) = (n for n in session.explain()["nodes"] if n["loop"])
     assert loop["place"] == "webgpu" and len(loop["kernels"]) > 1
     same(session.run(None, feeds), by_onnxruntime(m, feeds))
+
+
+@pytest.mark.parametrize("name, outside", [("lstm_scan", 1), ("griffin_scan", 2), ("mamba_block_scan", 1),
+                                           ("rwkv7_scan", 0), ("delta_scan", 0)])  # fmt: skip
+def test_long_sums_leave_loops(name: str, outside: int) -> None:
+    """Those that depend on the step alone are computed for all steps at once; not products of two vectors."""
+    for steps in (1, 9):
+        m, feeds = build(name, steps)
+        session = InferenceSession(m.SerializeToString(), providers=[GPU])
+        if steps > 1:
+            assert session.listing().count(" = sum over [") == outside
+        same(session.run(None, feeds), by_onnxruntime(m, feeds))

@@ -11,6 +11,9 @@ from pyruntime.ir.expr import Expr, cast, index, rewrite
 from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Loop, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
 
+# Terms of an element, and of all, of a sum that leaves a loop on a GPU: others cost a step less than the loads of their
+# results (RWKV-7's products of two vectors), or less than a dispatch costs a run
+LEAST_TERMS, LEAST_WORK = 16, 4096
 MOST_BYTES = 256 << 20  # operand and result for all steps; a larger product stays in the loop
 
 
@@ -50,6 +53,15 @@ class Lifting:
         size = sum(sh.estimate(sh.size((self.count, *t.shape))) * t.dtype.size for t in (x, call.out))
         flat = Leaf("feed").making((self.count * x.shape[0], x.shape[1]), x.dtype).out
         return size <= MOST_BYTES and self.routines[call.routine].claims(matrix_product(flat, w, call))
+
+    def is_long_sum(self, k: Reduce) -> bool:
+        """Whether a kernel has sums of many terms, all of which depend on the step alone."""
+        if k.op != "sum" or k.out.uid not in self.free:
+            return False
+        terms, sums, steps = (sh.estimate(sh.size(d)) for d in (k.extents, k.out.shape, (self.count,)))
+        varies = any(t is self.number or t.uid in self.makers for t in k.inputs)
+        is_long = terms >= LEAST_TERMS and terms * sums >= LEAST_WORK
+        return varies and is_long and steps * sums * k.out.dtype.size <= MOST_BYTES
 
     def lift(self, t: Tensor) -> Tensor:
         """The values of a tensor in all steps."""
