@@ -91,8 +91,9 @@ class _Tracing:
     def of(self, graph: Graph) -> Found:
         with our_fault("tracing the graph"):
             main = trace_graph(
-                prune(graph), self.specs, self.elements, self.constants, self.budget, self.target.takes_node
-            )
+                prune(graph), self.specs, self.elements, self.constants, self.budget, self.target.takes_node,
+                self.target.products,
+            )  # fmt: skip
         self.watch.lap("trace")
         report = NodeReport(graph, main)
         shown = dict(main.outputs)

@@ -111,10 +111,12 @@ def trace_graph(
     constants: Mapping[str, TensorSpec],
     budget: Budget | None = None,
     takes_node: TakesNode | None = None,
+    products: bool = False,
 ) -> TracedGraph:
     """Trace a graph for feeds of these specs. constants: inner values that the session has computed; takes_node: asks
-    whether a provider runs a whole node."""
+    whether a provider runs a whole node; products: see `CodeWriter`."""
     t = Tracer(elements)
+    t.products = products
     t.differentiates = any(n.op in ("Gradient", "Step") for n in graph.nodes)
     feeds: list[Feed] = []
     env: dict[str, Any] = {}

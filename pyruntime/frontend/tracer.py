@@ -58,6 +58,7 @@ class Tracer(OwnGradients, Requirements):
     opset: the opset of the current node
     updates: by uid of a tensor, the states that a run which asks for it must have changed (see `TracedGraph`)
     memory: bytes that a step of training may need; 0: no limit
+    products: see `CodeWriter`
     """
 
     def __init__(self, elements: Callable[[Any], list[Any]]) -> None:
@@ -72,7 +73,7 @@ class Tracer(OwnGradients, Requirements):
         self.depth = 0  # number of blocks around the current one
         self._known: dict[int, list[Any] | None] = {}
         self.updates: dict[int, list[Tensor]] = {}
-        self.memory = 0
+        self.memory, self.products = 0, False
         self.fresh: list[Symbol] = []  # symbols that kernels of this Program bind
         self._read: dict[Symbol, Tensor] = {}  # the tensor of which a symbol is an element
 

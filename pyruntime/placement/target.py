@@ -30,7 +30,7 @@ class Target:
         self.placement = Placement(providers)
         self.rows = RowLimits(*[min(limits) for limits in zip(*[w.rows for w in writers.values()], strict=True)])
         self.scratch = max(w.scratch for w in writers.values())
-        self.products = any(w.products for w in writers.values())
+        self.products = all(w.products for w in writers.values())
         self.routines: dict[str, Any] = {}
         self.taken: Taken = {}
         for n, p in enumerate(providers):

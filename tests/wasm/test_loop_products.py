@@ -99,3 +99,26 @@ def test_without_machine_code() -> None:
         session = InferenceSession(model.SerializeToString(), SessionOptions(native_code=False))
         for got, want in zip(session.run(None, feeds), by_onnxruntime(model, feeds), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+CELLS = {"RNN": 1, "GRU": 3, "LSTM": 4}  # gates
+
+
+@each_kind
+@pytest.mark.parametrize("op", CELLS)
+def test_recurrent_operators(op: str, kind: str) -> None:
+    gates, rng = CELLS[op], np.random.default_rng(2)
+    for batch, units in ((1, 16), (2, 33), (3, 64), (5, 130)):
+        shapes = {"w": (2, gates * units, 7), "r": (2, gates * units, units), "b": (2, 2 * gates * units)}
+        model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 20]>
+            g (float[T, {batch}, 7] x) => (float[T, 2, {batch}, {units}] y, float[2, {batch}, {units}] h)
+            {{ y, h = {op} <direction = "bidirectional", hidden_size = {units}> (x, w, r, b) }}""")
+        for name, shape in shapes.items():
+            value = (rng.standard_normal(shape) / units**0.5).astype(np.float32)
+            model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+        with machine_code_calls() as calls:
+            session = InferenceSession(model.SerializeToString(), SessionOptions(native_code=kind))
+        assert calls.count("block") >= gates
+        feeds = {"x": rng.standard_normal((STEPS, batch, 7)).astype(np.float32)}
+        for got, want in zip(session.run(None, feeds), by_onnxruntime(model, feeds), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)

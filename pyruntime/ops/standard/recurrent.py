@@ -1,8 +1,9 @@
 """RNN, GRU and LSTM: one product projects all inputs, then one loop kernel runs the recurrence.
 
 The recurrence is parallel over directions and pairs of batch rows. Each step multiplies R with the hidden states of
-both rows, which share each load of R; R is packed so that four units are the lanes of a vector. Then the step applies
-the activations to contiguous gates (docs/design/cpu-kernels.md#recurrent-networks)."""
+both rows, which share each load of R. R is packed so that four units are the lanes of a vector; where machine code
+computes the products, they are plain loops. Then the step applies the activations to contiguous gates
+(docs/design/cpu-kernels.md#recurrent-networks)."""
 
 # T steps, B batch, I inputs, H hidden, D directions, G gates
 
@@ -17,7 +18,7 @@ from pyruntime.frontend.own_gradients import GradientRule
 from pyruntime.frontend.registry import attributes_of, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import I32, DType
+from pyruntime.ir.dtype import F32, I32, DType
 from pyruntime.ir.expr import Expr, Scalar, X, Y, const, dim, guard, select, walk, with_args
 from pyruntime.ir.kernel import Accum, Builder, Tensor
 from pyruntime.ir.shape import AnyDim
@@ -30,6 +31,7 @@ DIRECTIONS = {"forward": 1, "foward": 1, "reverse": 1, "bidirectional": 2}  # "f
 LANES = 4
 PARTS = {1: 4, 2: 4, 3: 2, 4: 2}  # number of gates -> vectors of units that are summed together per batch row
 MAX_UNITS = LANES * max(PARTS.values())
+LEAST_UNITS = 16  # for which calls of machine code pay
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +350,8 @@ def layer_of(
 
 
 class Packed:
-    """Some gates of R as (D, units / (4 · parts), parts, G, H, 4): four units are the lanes of a vector.
+    """Some gates of R as (D, units / (4 · parts), parts, G, H, 4): four units are the lanes of a vector. Machine code
+    reads (D, G, H, units).
 
     element(d, gate, unit, i), length: a matrix with rows of another length instead of R"""
 
@@ -361,14 +364,20 @@ class Packed:
         read = element or layer.r.at
         width = LANES * self.parts
         self.blocks = sh.ceildiv(layer.H, width)
+        self.plain = layer.t.products and layer.dtype is F32 and sh.estimate(layer.H) >= LEAST_UNITS
 
-        def place(d: Expr, block: Expr, part: Expr, g: Expr, i: Expr, lane: Expr) -> Expr:
-            unit = block * width + part * LANES + lane
+        def unit_of(d: Expr, g: Expr, i: Expr, unit: Expr) -> Expr:
             gate = g if len(gates) == layer.gates else g + gates[0]
             return guard(unit < dim(layer.H), read(d, gate, unit, i), 0.0)
 
-        shape = (layer.D, self.blocks, self.parts, len(gates), self.length, LANES)
-        self.r = layer.t.compute(shape, place, layer.dtype)
+        def in_blocks(d: Expr, block: Expr, part: Expr, g: Expr, i: Expr, lane: Expr) -> Expr:
+            return unit_of(d, g, i, block * width + part * LANES + lane)
+
+        if self.plain:
+            self.r = layer.t.compute((layer.D, len(gates), self.length, layer.padded_units), unit_of, layer.dtype)
+        else:
+            shape = (layer.D, self.blocks, self.parts, len(gates), self.length, LANES)
+            self.r = layer.t.compute(shape, in_blocks, layer.dtype)
         layer.args.append(self.r)
 
     def dots(
@@ -376,12 +385,25 @@ class Packed:
     ) -> None:  # fmt: skip
         """out[d, b, g, j] = Σi R[d, g, j, i] · vector(b, i) for each of the rows b, gates g and units j. Up to twelve
         sums of four units run at once, which hides their latency."""
+        if self.plain:
+            self._plain_dots(k, d, rows, vector, out)
+            return
         together = max(1, min(self.parts, 12 // (len(self.gates) * len(rows))))
         with k.parallel(self.blocks) as block:
             for first in range(0, self.parts, together):
                 with k.loop(LANES, "vector") as lane:
                     at = range(first, min(first + together, self.parts))
                     self._sums(k, d, rows, vector, out, block, lane, at)
+
+    def _plain_dots(
+        self, k: Builder, d: Expr, rows: list[Expr], vector: Callable[[Expr, Expr], Expr], out: Tensor,
+    ) -> None:  # fmt: skip
+        for n, gate in enumerate(self.gates):
+            with k.loop(len(rows)) as row, k.loop(self.layer.H, "vector") as j:
+                b, total = rows[0] + row, k.var(0.0, self.layer.dtype)
+                with k.loop(self.length) as i:
+                    k.emit(Accum(total.get.value, "sum", vector(b, i) * self.r[d, n, i, j]))
+                k.store(out, (d, b, gate, j), k.let(total.get))
 
     def _sums(
         self, k: Builder, d: Expr, rows: list[Expr], vector: Callable[[Expr, Expr], Expr], out: Tensor,
