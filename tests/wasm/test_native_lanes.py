@@ -6,8 +6,9 @@ import numpy as np
 import onnx
 import pytest
 
+from kit import training_networks
 from kit.machine_code import usable
-from pyruntime import InferenceSession, SessionOptions
+from pyruntime import InferenceSession, SessionOptions, TrainingSession
 from pyruntime.providers.wasm.native import pages
 from pyruntime.providers.wasm.printer import native_lanes, native_words
 from pyruntime.providers.wasm.printer.assembler import Function, Module
@@ -111,6 +112,40 @@ def test_loops_with_several_stores(monkeypatch: pytest.MonkeyPatch) -> None:
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
         assert [y.tobytes() for y in got[3:]] == [y.tobytes() for y in want[3:]]
         assert [name.count("/store.") for name in made if "vdivps" in name] == [2, 2, 2]
+
+
+@needs_code
+@pytest.mark.filterwarnings("ignore:pyruntime. step 3")
+@pytest.mark.parametrize("optimizer", ["momentum", "adam", "adamw", "adagrad", "lion", "rmsprop"])
+def test_updates_of_weights(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They depend on a condition that is equal for all elements: whether the step is good."""
+    made: list[str] = []
+
+    def written(module: Module, name: str) -> Function | None:
+        made.append(name)
+        return elementwise_function(module, name)
+
+    monkeypatch.setattr(native_lanes, "elementwise_function", written)
+    rng = np.random.default_rng(4)
+    x, y = [{v: (onnx.TensorProto.FLOAT, [1, 75])} for v in "xy"]
+    weights = {"w": rng.standard_normal(75).astype(np.float32)}
+    net = training_networks.model([training_networks.node("Mul", "x w", "y")], x, y, weights)
+    batches = [{v: rng.standard_normal((1, 75)).astype(np.float32) for v in ("x", "target")} for _ in range(4)]
+    batches[2]["x"][0, 40] = np.nan
+    found = []
+    for code in (False, *usable()):
+        made.clear()
+        options = SessionOptions(native_code=code)
+        session = TrainingSession(net, loss={"mse": "y"}, optimizer=optimizer, trainable=["w"], sess_options=options)
+        values = []
+        for batch in batches:
+            session.step(batch)
+            values.append(session.weights()["w"])
+        assert not np.array_equal(values[0], values[1])
+        assert np.array_equal(values[1], values[2])
+        found.append([v.tobytes() for v in values])
+        assert any(name.count("/store.") > 1 for name in made) == bool(code)
+    assert all(v == found[0] for v in found)
 
 
 @needs_code

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyruntime.ir.dtype import BOOL, F32, I32, U32, DType
 from pyruntime.ir.dtype import bounds as limits
-from pyruntime.ir.expr import Expr, walk
+from pyruntime.ir.expr import Expr, cast, walk
 from pyruntime.ir.kernel import Let, Stmt, Store
 
 from .assembler import Function
@@ -65,6 +65,8 @@ class _Writer:
 
     def _same(self, e: Expr) -> int:
         """A value that is equal for all elements."""
+        if e.dtype is BOOL and e.op != "guard":  # a lane of a condition is all ones
+            return self.word("vpcmpgtd", self._leaf("scalar", self.scalars, cast(e, I32), None), self.const(0))
         if e.dtype.name not in TYPES or e.op == "guard":
             raise _Unfit
         if e.op == "const":

@@ -89,6 +89,7 @@ def _fits(chain: Chain) -> bool:
     dense = [(inner, m * n), (outer, inner.extent * m * n)]
     return (
         t.dtype is chain.rows.out.dtype is F32
+        and not p.left
         and chain.scores.order in (None, tuple(range(t.rank)))
         and (q.m, q.k, q.lda) == (m, n, n)
         and outer.extent * inner.extent == p.levels()[0].extent * p.levels()[1].extent

@@ -19,18 +19,23 @@ from .base import arithmetic, fused_epilogue, scratch, sum_type
 
 def product_call(
     writer: Any, call: Call, layout: Layout, groups: Groups, operands: Sequence[Tensor], params: gemm.Params[AnyDim],
-    label: str = "",
+    label: str = "", left: bool = False,
 ) -> Invocation:  # fmt: skip
-    """Return a call of gemm.py; operands: A, B, and with quantised weights their steps."""
+    """Return a call of gemm.py; operands: A, B, and with quantised weights their steps; left: whether A is
+    transposed"""
     a, b, *steps = operands
     fused = fused_epilogue(writer, call, groups, gemm.arguments_of(layout), sum_type(call))
-    params = params._replace(own=gemm.scratch_bytes(layout, params, rows_in_place(writer.module, layout)))
+    more = gemm.left_bytes(params.mc) if left else 0
+    params = params._replace(own=gemm.scratch_bytes(layout, params, rows_in_place(writer.module, layout)) + more)
     own = [scratch(params.own * writer.threads)] if params.own != 0 else []
     c, sums = fused.out, arithmetic(writer, call)
-    kernel = partial(gemm.matmul, layout=layout, arithmetic=sums)
+    kernel = partial(gemm.matmul, layout=layout, arithmetic=sums, left=left)
     buffers = (*gemm.Buffers(a, b, c, fused.bias or c, own[0] if own else c), *steps)
-    units, label = gemm.units(params.m, params.n, params.batch, params.mc, params.nc), label or f"matmul_{layout.name}"
-    return fused.invocation(kernel, ("matmul", layout, sums), buffers, params, units, own, label)
+    units, label = (
+        gemm.units(params.m, params.n, params.batch, params.mc, params.nc),
+        label or f"matmul_{'left_' * left}{layout.name}",
+    )
+    return fused.invocation(kernel, ("matmul", layout, sums, left), buffers, params, units, own, label)
 
 
 def pack_call(

@@ -24,6 +24,7 @@ from .integer_products import prepare_dequantised_product, prepare_product
 from .matmul_nbits import prepare_halves
 
 PACK_FROM = 5  # columns; with fewer, a panel of 8 would be mostly padding
+LEFT_FROM = 9  # rows of a transposed A; fewer read B in place, from a copy of A
 
 
 @dataclass(slots=True)
@@ -39,7 +40,8 @@ class Axis:
 
 @dataclass(slots=True)
 class Product:
-    """A product as gemm.py computes it; layout: the layout of B, None if gemm.py supports none; rows: axes of m."""
+    """A product as gemm.py computes it; layout: the layout of B, None if gemm.py supports none; rows: axes of m; left:
+    whether A is transposed."""
 
     layout: Layout | None
     m: AnyDim
@@ -50,6 +52,7 @@ class Product:
     ldc: AnyDim
     batch: list[Axis]
     rows: tuple[int, ...]
+    left: bool
 
     @property
     def runs(self) -> bool:
@@ -83,9 +86,12 @@ def describe(call: Call, out: Tensor, order: tuple[int, ...], views: dict[int, V
     axes = range(len(order) - 2)
     batch = [Axis((x,), shape[x], a[x], b[x], c[x]) for x in axes if shape[x] != 1]
     rows = _merged_rows(Axis((len(order) - 2,), shape[-2], a[-2], 0, c[-2]), batch)
-    layout = _layout(call, shape[-1], k, a, b) if c[-1] == 1 or shape[-1] == 1 else None
+    left = a[-1] != 1 and k != 1
+    runs = not left or (call.operand(0).dtype is F32 and rows.a == 1 and sh.compare("lt", rows.extent, LEFT_FROM) != 1)
+    layout = _layout(call, shape[-1], k, b) if runs and (c[-1] == 1 or shape[-1] == 1) else None
     ldb = b[-2] if isinstance(layout, Dense) and not layout.transposed else b[-1]
-    return Product(layout, rows.extent, shape[-1], k, rows.a, ldb, rows.c, _merged(batch), rows.axes)
+    lda = a[-1] if left else rows.a
+    return Product(layout, rows.extent, shape[-1], k, lda, ldb, rows.c, _merged(batch), rows.axes, left)
 
 
 def _by_product_axes(out: Tensor, order: tuple[int, ...]) -> tuple[list[AnyDim], list[AnyDim]]:
@@ -109,9 +115,7 @@ def _merged_rows(rows: Axis, batch: list[Axis]) -> Axis:
     return rows
 
 
-def _layout(call: Call, n: AnyDim, k: AnyDim, a: list[AnyDim], b: list[AnyDim]) -> Layout | None:
-    if a[-1] != 1 and k != 1:
-        return None
+def _layout(call: Call, n: AnyDim, k: AnyDim, b: list[AnyDim]) -> Layout | None:
     if 1 in call.packed:
         return Packed()
     half = call.operand(1).dtype is F16
@@ -220,8 +224,9 @@ class Matmul(WasmRoutine):
         p = described(call)
         if is_of_doubles(call):
             return [product_of_doubles(writer, call, p)]
-        few = {"few": FEW_ROWS} if isinstance(p.layout, Packed) else {}
-        return [invocation(writer, call, p, gemm.blocks(p.m, p.n, p.k, writer.threads, **few))]
+        few = 0 if p.left else FEW_ROWS if isinstance(p.layout, Packed) else 8
+        mc, nc, kc = gemm.blocks(p.m, p.n, p.k, writer.threads, few)
+        return [invocation(writer, call, p, gemm.left_blocks(mc, nc, p.k) if p.left else (mc, nc, kc))]
 
 
 def is_of_doubles(call: Call) -> bool:
@@ -268,7 +273,7 @@ def invocation(
         offset_a=offset(call, 0), offset_b=0 if packed is not None else offset(call, 1),
     )  # fmt: skip
     b = call.operand(1) if packed is None else packed
-    return product_call(writer, call, p.layout, p.groups(_order(call)), [call.operand(0), b], params)
+    return product_call(writer, call, p.layout, p.groups(_order(call)), [call.operand(0), b], params, left=p.left)
 
 
 def offset(call: Call, operand: int) -> AnyDim:

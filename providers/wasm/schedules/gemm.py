@@ -1,8 +1,9 @@
 """The routine "matmul": C[b, m, n] (+)= A[b, m, k] * B[b, k, n] in float32.
 
-Rows of A are contiguous along k. layouts.py says how B may lie in memory. Dense matrices are packed block by block into
-scratch if there are enough rows to pay for it, and read in place otherwise (gemv_unpacked.py). NaN and infinities
-propagate; K = 0 gives zeros (and the epilogue).
+Rows of A are contiguous along k; or, `left`, its columns are contiguous along m, and blocks of it are transposed into
+scratch. layouts.py says how B may lie in memory. Dense matrices are packed block by block into scratch if there are
+enough rows to pay for it, and read in place otherwise (gemv_unpacked.py). NaN and infinities propagate; K = 0 gives
+zeros (and the epilogue).
 
 With Arithmetic.INT16 or INT8_ROWS (not with quantised weights) an element of A or of a panel is two int16 or four bytes
 along k, and C is int32: addresses stay the same, and k is a half or a quarter.
@@ -24,7 +25,7 @@ from .arithmetic import Arithmetic
 from .few_rows import copied_row, few_bytes
 from .gemv_integers import integer_rows, largest_row, quantise_rows
 from .layouts import Dense, Layout, Packed, TransposedCodes
-from .pack_panels import pack_cols, pack_rows
+from .pack_panels import pack_cols, pack_rows, transpose_rows
 from .panel_order import FEW_ROWS, StepWords
 from .register_tile import (
     NO_EPILOGUE,
@@ -41,6 +42,8 @@ from .right_operand import Matrix, PackedOperand, right_operand, rows_in_place
 from .weight_codes import GROUP, WeightCodes
 
 PACK_COLUMNS = 64
+LEFT_K = 192  # of a block of a transposed A
+LEFT_ROW = 4 * LEFT_K + 64  # bytes between rows of its copy: an odd number of lines, which use all sets of a cache
 
 
 class Buffers(NamedTuple, Generic[Word]):
@@ -58,7 +61,7 @@ class Params(NamedTuple, Generic[Word]):
     n: Word
     k: Word
     batch: Word
-    lda: Word  # between rows of A
+    lda: Word  # between rows of A, or of its transpose
     ldb: Word  # between rows of B as stored; unused for panels; the k of one step for quantised weights
     ldc: Word  # between rows of C
     stride_a: Word  # between batches of a group; 0 broadcasts
@@ -155,20 +158,32 @@ def scratch_bytes(layout: Layout, p: Params[AnyDim], in_place: int = FEW_ROWS) -
     return sh.select(sh.compare("le", p.m, in_place), few, 0 if isinstance(layout, Packed) else panels)
 
 
+def left_blocks(mc: AnyDim, nc: AnyDim, k: AnyDim) -> tuple[AnyDim, AnyDim, AnyDim]:
+    """Return (mc, nc, kc) for a transposed A: more columns, for each block of which it is transposed again, of fewer
+    k."""
+    return mc, 512 if nc == 256 else nc, sh.clamp(k, 1, LEFT_K)
+
+
+def left_bytes(mc: AnyDim) -> AnyDim:
+    """Return the scratch bytes of a thread for a block of a transposed A."""
+    return (mc + 3) * LEFT_ROW
+
+
 def packed_floats(n: AnyDim, k: AnyDim) -> AnyDim:
     """Size of one packed matrix."""
     return sh.ceildiv(n, PANEL) * PANEL * k
 
 
-def _addresses(f: Function, at: Buffers[Ptr], w: Params[I32], p: Block, high: I32, low: I32) -> None:
+def _addresses(f: Function, at: Buffers[Ptr], w: Params[I32], p: Block, high: I32, low: I32, row: I32) -> None:
+    """row: elements of A from one row to the next"""
     f.set(high, p.batch // w.inner).set(low, p.batch % w.inner)
-    f.set(p.a, at.a + high * w.outer_a * 4 + low * w.stride_a * 4 + p.row * w.lda * 4)
+    f.set(p.a, at.a + high * w.outer_a * 4 + low * w.stride_a * 4 + p.row * row * 4)
     f.set(p.c, at.c + high * w.outer_c * 4 + low * w.stride_c * 4 + p.row * w.ldc * 4 + (p.col << 2))
     f.set(p.lda, w.lda << 2).set(p.ldc, w.ldc << 2)
 
 
 @once
-def _unit(module: Module, layout: Layout, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
+def _unit(module: Module, layout: Layout, arithmetic: Arithmetic, epilogue: Epilogue, left: bool) -> Function:
     """One block of C."""
     panels, arguments = panels_block(module, arithmetic, epilogue.tile()), arguments_of(layout)
     words = StepWords(len(Buffers._fields), *[arguments.word(name, epilogue.extra) for name in ("ldb", "n")])
@@ -182,30 +197,38 @@ def _unit(module: Module, layout: Layout, arithmetic: Arithmetic, epilogue: Epil
     buffers = Buffers(*arguments.pointers(f, *Buffers._fields))
     w = Params(*arguments.integers(f, epilogue.extra))
     p = f.fields(Block)
-    high, low, k0 = f.integers(3)
+    (high, low, k0, row), (source, copy) = f.integers(4), f.pointers(2)
+    if left:
+        f.set(copy, scratch).set(scratch, scratch + (w.mc + 3) * LEFT_ROW)
     at = Matrix(f, p, buffers.b, w.k, w.ldb, (high * w.outer_b, low * w.stride_b), k0, scratch, reuse)
     f.set(p.args, args).set(p.bias, buffers.bias)
     f.set(buffers.a, buffers.a + w.offset_a * 4)
     f.set(buffers.b, buffers.b + w.offset_b * (layout.size if isinstance(layout, Dense) else 4))
     with block_of_unit(f, p, unit, (w.m, w.mc), (w.n, w.nc)) as batch:
         f.set(p.batch, batch)
-    _addresses(f, buffers, w, p, high, low)
+    f.set(row, 1) if left else f.set(row, w.lda)
+    _addresses(f, buffers, w, p, high, low, row)
+    if left:
+        f.set(source, p.a).set(p.a, copy).set(row, p.lda).set(p.lda, LEFT_ROW)
     with f.block() as done:
-        if b.gemv is not None:
+        if b.gemv is not None and not left:
             with f.if_(w.m.le_s(b.few)):  # all of k at once
                 f.set(p.b, b.address(at)).set(p.k, w.k).set(p.ldb, b.stride(at))
                 f.set(p.flags, flags_of(k0, p.k, w.k))
                 b.multiply_few(at)
                 f.br(done)
-        if b.by_panel is not None:
+        if b.by_panel is not None and not left:
             with f.if_(w.m.le_s(rows_in_place(module, layout))):
                 b.multiply_by_panel(at)
                 f.br(done)
         with f.loop() as again:
             f.set(p.k, w.k - k0).set(p.k, minimum(p.k, w.kc))
             f.set(p.flags, flags_of(k0, p.k, w.k))
+            if left:
+                f.call(transpose_rows, source, row, p.k, p.rows, copy, p.lda).set(source, source + p.k * row)
             b.multiply(at, panels, epilogue.tile())
-            f.set(p.a, (p.k << 2) + p.a)
+            if not left:
+                f.set(p.a, (p.k << 2) + p.a)
             f.br_if(again, k0.tee(k0 + p.k).lt_u(w.k))
     epilogue.finish(f, p)
     return f
@@ -221,10 +244,12 @@ def _quantise(f: Function, w: Params[I32], scratch: Ptr, layout: WeightCodes) ->
 
 
 def matmul(
-    module: Module, name: str, layout: Layout, *, arithmetic: Arithmetic, epilogue: Epilogue = NO_EPILOGUE
-) -> Function:
-    """Emit the kernel (args, begin, end, tid), whose argument block is `arguments_of(layout)`. layout: that of B"""
-    unit = _unit(module, layout, arithmetic, epilogue)
+    module: Module, name: str, layout: Layout, *, arithmetic: Arithmetic, epilogue: Epilogue = NO_EPILOGUE,
+    left: bool = False,
+) -> Function:  # fmt: skip
+    """Emit the kernel (args, begin, end, tid), whose argument block is `arguments_of(layout)`. layout: that of B; left:
+    whether A is transposed"""
+    unit = _unit(module, layout, arithmetic, epilogue, left)
     f = module.function(name, KERNEL)
     arguments = arguments_of(layout)
     (scratch,), w = arguments.pointers(f, "scratch"), Params(*arguments.integers(f, epilogue.extra))

@@ -10,7 +10,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from ..printer.assembler import Function, Module, once
+from ..printer.assembler import Function, Module, helper, once
+from ..printer.values import I32, Ptr
 from .float_loads import FloatLoads
 from .register_tile import PANEL
 
@@ -86,6 +87,32 @@ def transpose4(f: Function, r: Sequence[Any]) -> None:
             ((0, 2, (0, 1, 4, 5)), (0, 2, (2, 3, 6, 7)), (1, 3, (0, 1, 4, 5)), (1, 3, (2, 3, 6, 7)))
         ):
             f.emit(t[x], t[y]).shuffle32(*lanes).set(r[i])
+
+
+@helper("transpose_rows")
+def transpose_rows(f: Function, source: Ptr, ld: I32, k: I32, rows: I32, to: Ptr, step: I32) -> None:
+    """Write the transpose of a matrix of k rows, `ld` bytes apart, of `rows` elements: `step` bytes apart, up to three
+    more of them. Reads at most 12 bytes past the source's last row."""
+    n, (at, target), v = f.integers(1)[0], f.pointers(2), f.vectors(4)
+    for taken in (4, 1):
+        with f.countdown(k, taken):
+            f.set(at, source).set(target, to).set(n, rows)
+            with f.loop() as again:
+                with f.scratch("ptr") as (row,):
+                    f.set(row, at)
+                    for x in v[:taken]:
+                        f.set(x, row.load()).set(row, row + ld)
+                if taken == 4:
+                    transpose4(f, v)
+                for lane in range(4):
+                    if taken == 4:
+                        f.store(target, v[lane])
+                    else:
+                        f.store_lane("v128.store32_lane", target, v[0], lane)
+                    f.set(target, target + step)
+                f.add(at, 16)
+                f.br_if(again, n.tee(n - 4).gt_s(0))
+            f.set(source, source + ld * taken).add(to, 4 * taken)
 
 
 @once
