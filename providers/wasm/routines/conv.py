@@ -129,8 +129,8 @@ def _winograd(writer: Any, call: Call) -> Invocation:
     x, u = _operands(call)
     y, pads = call.out, call.attrs["pads"]
     batch, _, ih, iw = x.shape
-    m, c = u.shape[1:]
-    oh, ow = y.shape[2:]
+    um, c = u.shape[1:]
+    m, oh, ow = y.shape[1:]
     sums = arithmetic(writer, call)
     form = winograd.form_of(sums)
     th, quads = sh.ceildiv(oh, form.step), sh.maximum(sh.ceildiv(ow, 4 * form.step), 1)
@@ -139,7 +139,7 @@ def _winograd(writer: Any, call: Call) -> Invocation:
     size = winograd.scratch_bytes(form, c, tr, quads)
     params = winograd.Params(
         batch=batch, c=c, m=m, ih=ih, iw=iw, oh=oh, ow=ow, ph=pads[0], pw=pads[1], th=th, quads=quads, tr=tr, mg=mg,
-        bytes=size,
+        bytes=size, um=um,
     )  # fmt: skip
     out, own = fused.out, scratch(size * writer.threads)
     kernel = partial(winograd.winograd, arithmetic=sums)

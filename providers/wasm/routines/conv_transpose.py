@@ -115,21 +115,25 @@ def _filters(call: Call, w: Tensor) -> Map:
     phases, rank = sh.size(strides), len(taps)
     per_group = sh.floordiv(w.shape[0], group)
     row, c = index(0), index(1)
-    m, phase = row / dim(phases), row - row / dim(phases) * dim(phases)
+    m, phase = _parts(row, phases)
     inside: Expr | None = None
     place: list[Expr] = []
     for n in reversed(range(rank)):
-        r = phase - phase / strides[n] * strides[n]
-        phase = phase / strides[n]
+        phase, r = _parts(phase, strides[n])
         k = (taps[n] - 1 - index(2 + n)) * strides[n] + r
         place.insert(0, k)
         if w.shape[2 + n] % strides[n]:
             here = k < dim(w.shape[2 + n])
             inside = here if inside is None else inside & here
-    own = m / dim(w.shape[1])
-    value = w.at(own * dim(per_group) + c, m - own * dim(w.shape[1]), *place)
+    own, within = _parts(m, w.shape[1]) if group != 1 else (const(0, I32), m)
+    value = w.at(own * dim(per_group) + c, within, *place)
     value = value if inside is None else guard(inside, value, const(0.0))
     return made_map((w.shape[1] * group * phases, per_group, *taps), value, call.node)
+
+
+def _parts(i: Expr, size: AnyDim) -> tuple[Expr, Expr]:
+    """i / size and the remainder; without them if they are known, so that the filters may be a view."""
+    return (i, const(0, I32)) if size == 1 else (i / dim(size), i - i / dim(size) * dim(size))
 
 
 def _product(call: Call, x: Tensor, filters: Tensor) -> Call:

@@ -9,7 +9,7 @@ from operator import add
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
-from pyruntime.ir.expr import Expr, const, dim, guard, index
+from pyruntime.ir.expr import Expr, const, dim, guard, index, is_view, substitute
 from pyruntime.ir.kernel import Builder, Call, Leaf, Loops, Map, Reduce, Tensor
 
 from ..schedules.winograd_forms import FLOATS, INTEGERS, Form
@@ -71,15 +71,22 @@ def transformed_in_runs(call: Call) -> Loops:
     """The same for weights that change: G w, then times Gt, for four channels at a time. It takes an eighth of the time
     of a sum over the window for each point."""
     w, form = call.operand(1), FLOATS
-    made = Loops("winograd_filters", (w,), (), []).making((form.points, *w.shape[:2]), w.dtype, call.node)
+    # a row more, so that elements of all points, which are written together, are in different sets of a cache
+    shape = (form.points, w.shape[0] + 1, w.shape[1])
+    view = w.kernel.expr if isinstance(w.kernel, Map) and is_view(w.kernel.expr) else None  # flipped, for gradients
+    made = Loops("winograd_filters", (w if view is None else view.value,), (), []).making(shape, w.dtype, call.node)
     k = Builder()
 
     def combined(row: Sequence[float], values: Sequence[Expr]) -> Expr:
         return reduce(add, [v if g == 1 else v * g for g, v in zip(row, values, strict=True) if g])
 
+    def element(*place: Expr | int) -> Expr:
+        load = w.at(*place)
+        return load if view is None else substitute(view, load.args)
+
     with k.parallel(dim(w.shape[0])) as m, k.loop(dim(w.shape[1]), "vector") as c:
         lane = k.let(c)  # a variable, so that lanes load elements that are nine apart
-        kernel = [[k.let(w.at(m, lane, r, s)) for r in range(3)] for s in range(3)]
+        kernel = [[k.let(element(m, lane, r, s)) for r in range(3)] for s in range(3)]
         half = [[k.let(combined(row, column)) for column in kernel] for row in form.g]
         for p, (i, j) in enumerate(product(range(form.side), repeat=2)):
             k.store(made.out, (const(p, I32), m, c), combined(form.g[j], half[i]))

@@ -59,6 +59,7 @@ class Params(NamedTuple):
     tr: AnyDim  # rows of tiles of a unit
     mg: AnyDim  # filters of a unit
     bytes: AnyDim  # of a thread's scratch
+    um: AnyDim  # rows of U of a point, m or more
 
 
 ARGUMENTS = ArgumentBlock(ConvBuffers._fields, Params._fields, "y")
@@ -300,7 +301,7 @@ def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Functio
         f.emit(scratch).set(p.b).emit(products).set(p.c).emit(columns).set(p.cols).i32(0).set(point)
         with f.loop() as points:
             call_block(f, panels, p)
-            f.emit(p.a, w["m"], p.lda, "i32.mul", "i32.add").set(p.a)
+            f.emit(p.a, w["um"], p.lda, "i32.mul", "i32.add").set(p.a)
             f.emit(p.b, v_step, "i32.add").set(p.b).emit(p.c, y_step, "i32.add").set(p.c)
             f.add(point, 1).emit(point).i32(form.points).emit("i32.lt_u").br_if(points)
         f.emit(args, image, products, y_step, p.ldc)

@@ -31,7 +31,7 @@ def direct_row(module: Module, arguments: ArgumentBlock, extra: int) -> Function
     c, u, step, line, base, left = f.locals("i32", 6)
     g = f.locals("f32", 9)
     f.emit(w["w"], row, w["c"], "i32.mul").i32(2).emit("i32.shl", "i32.add").set(u)
-    f.emit(w["m"], w["c"], "i32.mul").i32(2).emit("i32.shl").set(step)
+    f.emit(w["um"], w["c"], "i32.mul").i32(2).emit("i32.shl").set(step)
     f.emit(q).i32(OUTPUTS).emit("i32.mul", w["pw"], "i32.sub").set(left)
     for n in range(OUTPUTS // 4):
         f.emit(to).f32x4(0).mem("v128.store", 16 * n)
