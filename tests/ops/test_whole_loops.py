@@ -143,11 +143,12 @@ def feeds_of(steps: int, width: int = 20) -> Feeds:
 
 
 def opened(
-    m: onnx.ModelProto, passes: bool = True, threads: int = 1, providers: Any = ("wasm",)
+    m: onnx.ModelProto, passes: bool = True, threads: int = 1, providers: Any = ("wasm",), code: bool = True
 ) -> InferenceSession:  # fmt: skip
     """A session; checks how its loop runs. passes: whether loops become procedures, even if steps inside WebAssembly
-    would take less time"""
-    options = SessionOptions(intra_op_num_threads=threads, disabled_passes=[] if passes else STEP_BY_STEP)
+    would take less time; code: whether products may be machine code"""
+    options = SessionOptions(intra_op_num_threads=threads, native_code=code)
+    options.disabled_passes = [] if passes else STEP_BY_STEP
     with patch("pyruntime.passes.loops.bodies.BATCH", math.inf):
         session = InferenceSession(m.SerializeToString(), options, providers=list(providers))
     found = [n["loop"] for n in session.explain()["nodes"] if n["op"] in ("Loop", "Scan")]
@@ -175,7 +176,7 @@ def test_bodies(name: str, form: str) -> None:
         else:
             same(got[:2], [feeds["start"], feeds["second"]])
             assert got[2].shape[0] == 0
-    fixed = opened(model(BODIES[name], form, "5"))
+    fixed = opened(model(BODIES[name], form, "5"), code=False)
     same(fixed.run(None, feeds), got)
     assert fixed.explain()["placement"].get("control", 0) == 0
 
@@ -186,7 +187,7 @@ def test_chunks_of_columns_and_two_threads(name: str, width: int) -> None:
     """130 columns have a partial chunk; with 64, products have several vectors at once."""
     m = model(BODIES[name], "scan", width=width)
     feeds = feeds_of(4, width)
-    same(opened(m, threads=2).run(None, feeds), opened(m, passes=False).run(None, feeds))
+    same(opened(m, threads=2, code=False).run(None, feeds), opened(m, passes=False).run(None, feeds))
 
 
 @pytest.mark.parametrize("name", ON_GPU)
@@ -380,6 +381,22 @@ def test_a_sum_that_another_result_reads_stays(name: str) -> None:
         same(session.run(None, feeds), by_onnxruntime(m, feeds), 1e-5)
 
 
+@pytest.mark.parametrize("code", [False, True])
+def test_matrices_of_several_chunks_of_columns(code: bool) -> None:
+    """Each unit reads the blocks of its chunk. The product stays in the loop, because data end it."""
+    m = parsed("""g (float[1, 128] x, int64 most, float[48] base, float[48, 128] w) => (float[1, 128] y) {
+        half = Constant <value = float {0.5}> ()  seven = Constant <value = int64 {7}> ()
+        y = Loop (most, , x) <body = b (int64 i, bool c, float[1, 128] h) => (bool d, float[1, 128] v) {
+            f = Cast <to = 1> (i)  a = Mul (base, f)  e = Sin (a)  u = Unsqueeze (e, zero)  p = MatMul (u, w)
+            k = Mul (h, half)  v = Add (k, p)  d = Less (i, seven) }>
+    }""")
+    m.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0]), "zero"))
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.standard_normal(s).astype(np.float32) for name, s in
+             {"x": (1, 128), "base": 48, "w": (48, 128)}.items()} | {"most": np.array(20)}  # fmt: skip
+    same(opened(m, code=code).run(None, feeds), by_onnxruntime(m, feeds))
+
+
 @pytest.mark.parametrize("rows", ["B", "3", "4"])
 def test_rows_share_the_loads_of_matrices(rows: str) -> None:
     """Pairs of rows are computed at once; an odd row alone. A part of a matrix, and a transposed one, are packed."""
@@ -393,7 +410,7 @@ def test_rows_share_the_loads_of_matrices(rows: str) -> None:
                 p = MatMul (h, turned)  a = Add (p, u)  c = Tanh (a)  q = MatMul (c, some)  v = Tanh (q)
                 o = Sub (v, u) }}> (start, x)
     }}""")
-    sessions = [opened(m), opened(m, threads=2)]
+    sessions = [opened(m), opened(m, threads=2, code=False)]
     for count in (1, 2, 3, 5) if rows == "B" else (int(rows),):
         rng = np.random.default_rng(count)
         shapes = {"x": (4, count, 64), "start": (count, 64), "w": (64, 64), "part": (64, 96)}

@@ -212,9 +212,9 @@ class NestWriter:
             if column is None:
                 return None
             row = x.args[2 * x.value.rank - 3 - column]
-            columns = self.outer[self.nest.outer[-1]].extent.value
+            columns = self.nest.extents()[self.nest.outer[-1]]  # of all chunks
             first = first_column(x.args[column])
-            assert first is not None
+            assert first is not None and isinstance(columns, int)
             packed = self.unit.pack(x.value, column, width, first, columns)
             return packed.at(*x.args[:-2], block, row, self.lane + part % self.parts * LANES)
 
