@@ -24,6 +24,8 @@ COMMANDS = {
     "loop_training": "gradients of recurrences: time of a step, and memory, by the number of steps; natively",
     "overhead": "the time of a run besides its kernels",
     "batcher": "requests a second to MiniLM through a Batcher, beside single runs",
+    "serving": "the server of models under load beside hostile requests, and beside onnxruntime in the same server",
+    "engines": "a model in Ray, Dask, Spark, Beam and Gunicorn beside onnxruntime in them: rows a second, memory",
     "concurrency": "runs a second of one session that 1, 2 and 4 threads use at once, natively",
     "instructions": "WebAssembly instructions of a run of each model: the same under any load",
     "profile": "time, GFLOP/s and GB/s of each kernel of a model; a Chrome trace",
