@@ -19,6 +19,7 @@ from pyruntime import InvalidInput, TextGenerator
 from pyruntime.api.decoder import Decoder
 from pyruntime.api.text_file import read
 from pyruntime.errors import ExecutionError
+from pyruntime.runtime.writing import SPARE, Request, Sampling, Waiting, shared_groups
 from tests.test_families import opened
 
 
@@ -313,3 +314,31 @@ def test_rows_that_depend_on_each_other_run_alone(shared: list[int]) -> None:
     writer.reset()
     assert [out.tokens for out in writer.generate(prompts, max_tokens=8)] == expected and not shared
     writer.release()
+
+
+LENGTHS: list[tuple[list[int], list[list[int]]]] = [
+    ([], []), ([5], [[0]]), ([5, 5], [[0, 1]]), ([9, SPARE + 9], [[0, 1]]), ([9, SPARE + 10], [[0], [1]]),
+    ([800, 1600], [[0], [1]]), ([900, 1600], [[0, 1]]), ([20, 2000, 20, 1900, 30], [[0, 2, 4], [1, 3]]),
+    ([100, 200, 300], [[0], [1, 2]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lengths", "groups"), LENGTHS, ids=str)
+def test_texts_that_share_runs_have_little_padding(
+    lengths: list[int], groups: list[list[int]], generator: Callable[..., TextGenerator]
+) -> None:
+    layout = generator()._model.layout
+    texts = [Waiting(Request(False, [1] * (n + 1), n + 1, 1, [0.0]), n, Sampling()) for n in lengths]
+    found = shared_groups(layout, texts)
+    assert found == groups
+    padded = sum(len(group) * max(lengths[n] for n in group) for group in found)
+    assert padded <= sum(lengths) * 1.3 + SPARE * len(found)
+
+
+def test_a_short_text_beside_a_long_one(generator: Callable[..., TextGenerator], shared: list[int]) -> None:
+    """takes no memory of the long one's length: short ones share a run."""
+    writer = generator()
+    prompts = [PROMPT, (PROMPT * 40)[:400], SHORT]
+    expected = [writer.generate(prompt, max_tokens=6).tokens for prompt in prompts]
+    writer.reset()
+    assert [out.tokens for out in writer.generate(prompts, max_tokens=6)] == expected and {*shared} == {2}

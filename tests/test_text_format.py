@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 import tokenizers
+from tokenizers import decoders, normalizers
 
 from kit import zoo
-from kit.page_formats import SCHEMA, SCHEMAS
+from kit.page_formats import SCHEMA, SCHEMAS, vocabulary
 from pyruntime import InvalidInput, NotSupported, TextGenerator
+from pyruntime.api.text_format import Formats
 from pyruntime.runtime.writing import mask_feeds
 from tests.test_text_generator import DECODER, TOKENIZER
 
@@ -35,6 +40,56 @@ def test_schemas(writer: TextGenerator) -> None:
             found = writer.generate("The executor", max_tokens=200, format={"schema": schema}, **how)
             assert found.reason == "format", schema
             jsonschema.validate(json.loads(found.text), schema)
+
+
+def byte_level() -> tokenizers.Tokenizer:
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({word: n for n, word in enumerate(vocabulary(900))}, []))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    return made
+
+
+def llama() -> tokenizers.Tokenizer:
+    """As SentencePiece's: a space comes before each text."""
+    plain = [chr(code) for code in range(0x21, 0x7F)]
+    words = [
+        "▁",
+        *plain,
+        *("▁" + one for one in plain),
+        "true",
+        "▁true",
+        '":',
+        '{"',
+        "é",
+        *(f"<0x{n:02X}>" for n in range(256)),
+    ]
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({word: n for n, word in enumerate(words)}, []))
+    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    made.decoder = decoders.Sequence(steps)
+    return made
+
+
+def metaspace() -> tokenizers.Tokenizer:
+    made = llama()
+    made.normalizer = None
+    made.pre_tokenizer, made.decoder = tokenizers.pre_tokenizers.Metaspace(), decoders.Metaspace()
+    return made
+
+
+@pytest.mark.parametrize("tokenizer", [byte_level, llama, metaspace])
+def test_tokenizers_that_begin_texts_with_a_space(tokenizer: Callable[[], tokenizers.Tokenizer]) -> None:
+    """Formats force parts of texts, which have no such space."""
+    words, draw = tokenizer(), random.Random(1)
+    formats = Formats(words, [], -(-words.get_vocab_size() // 32))
+    for schema in SCHEMAS:
+        form, found, is_over = formats.read({"schema": schema})(), [], False
+        while not is_over:
+            (mask,) = form.masks([])  # type: ignore[union-attr]
+            bits = np.unpackbits(np.array(mask, "<i4").view("u1"), bitorder="little")
+            found.append(int(draw.choice(np.flatnonzero(bits).tolist())))
+            is_over = form.take(found[-1])  # type: ignore[union-attr]
+        jsonschema.validate(json.loads(words.decode(found)), schema)
 
 
 def test_regular_expressions_and_grammars(writer: TextGenerator) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,13 @@ import pytest
 
 from kit import zoo
 from kit.decoder_forms import FORMS, STATES, decoder
+from kit.families import source
 from kit.greedy_decoding import tokens_after, tokens_of_form
 from pyruntime import InferenceSession, InvalidInput, SessionOptions, TextGenerator
 from pyruntime.api.text_prompts import Prompts
-from pyruntime.errors import ExecutionError
+from pyruntime.errors import ExecutionError, SessionFailed
 from pyruntime.runtime.generation import StopTexts, TextStream, kept
+from tests.test_families import opened as families_opened
 from tests.test_sampling import chosen
 
 TEXT = Path(__file__).parents[1] / "demo/text"
@@ -263,3 +267,27 @@ def test_sampled_positions(positions: int, settings: tuple[float, int, float]) -
         shares -= np.log(np.exp(shares).sum(1, keepdims=True))
         assert best.tolist() == np.argsort(-logits, 1, "stable")[:, : top_k or 50].tolist()
         np.testing.assert_allclose(scores, np.take_along_axis(shares, best, 1), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("way", ["pickle", "copy", "deepcopy"])
+@pytest.mark.parametrize("kind", ["text", "draft", "encoder"])
+def test_a_generator_is_a_value(kind: str, way: str) -> None:
+    """with sessions of its own, and without caches"""
+    ways = {"pickle": lambda one: pickle.loads(pickle.dumps(one)), "copy": copy.copy, "deepcopy": copy.deepcopy}
+    settings: dict[str, Any] = {"max_tokens": 8}
+    prompt: Any = PROMPT
+    if kind == "encoder":
+        writer = families_opened("t5")
+        settings["inputs"] = source("t5")
+    else:
+        writer = TextGenerator(DECODER, TOKENIZER, draft=DECODER if kind == "draft" else None)
+        prompt, settings["format"] = "The executor", {"regex": "[a-z ]{3,9}"}
+    expected = writer.generate(prompt, **settings)
+    other = ways[way](writer)
+    writer.release()
+    found = other.generate(prompt, **settings)
+    assert (found.tokens, found.text, found.drafted) == (expected.tokens, expected.text, expected.drafted)
+    assert found.reused == 0 and other.stop_tokens == writer.stop_tokens
+    other.release()
+    with pytest.raises(SessionFailed):
+        ways[way](other)

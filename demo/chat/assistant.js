@@ -4,7 +4,7 @@ import * as ort from 'pyruntime';
 import { TextGenerator } from 'pyruntime/extras';
 
 /** @typedef {import('pyruntime/extras').Message} Message */
-/** @typedef {{ temperature: number, topP: number, repetitionPenalty: number, maxTokens: number }} Settings */
+/** @typedef {{ temperature: number, topP: number, repetitionPenalty: number, maxTokens: number, format?: { schema: Record<string, unknown> } }} Settings */
 
 export class Assistant {
   /**

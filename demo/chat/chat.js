@@ -35,7 +35,18 @@ let free = Promise.resolve();
 /** The values of the page's controls. */
 function settings() {
   const value = (/** @type {string} */ id) => Number(/** @type {HTMLInputElement} */ ($(id)).value);
-  return { temperature: value('#temperature'), topP: value('#top-p'), repetitionPenalty: value('#penalty'), maxTokens: value('#longest') };
+  const written = /** @type {HTMLTextAreaElement} */ ($('#schema')).value;
+  const format = /** @type {HTMLSelectElement} */ ($('#form')).value === 'json' ? { schema: schemaOf(written) } : undefined;
+  return { temperature: value('#temperature'), topP: value('#top-p'), repetitionPenalty: value('#penalty'), maxTokens: value('#longest'), format };
+}
+
+/** @param {string} text @returns {Record<string, unknown>} */
+function schemaOf(text) {
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw new Error(`The schema in the settings is no JSON: ${/** @type {Error} */ (cause).message}`, { cause });
+  }
 }
 
 /** What the model reads. @param {readonly Turn[]} chat */
@@ -188,18 +199,27 @@ function connect() {
     });
   });
   $('#code').addEventListener('click', () => {
-    const chat = turns.at(-1)?.role === 'assistant' ? turns.slice(0, -1) : turns;
-    const messages = messagesOf(chat.length ? chat : [{ role: 'user', content: 'Hello' }]);
-    const shown = (/** @type {string} */ name, /** @type {string} */ text) => ({ name, url: URL.createObjectURL(new Blob([text])) });
-    showCode([shown('chat.js', inJavaScript(messages, settings(), file)), shown('chat.py', inPython(messages, settings(), file))], 'This chat as a program');
+    try {
+      showPrograms();
+    } catch (error) {
+      status.failed(error);
+    }
   });
   $('#load').addEventListener('click', () => open(MODEL));
   onFiles($('#drop'), ([chosen]) => open(chosen));
 }
 
+/** The chat as programs of the visitor's own. */
+function showPrograms() {
+  const chat = turns.at(-1)?.role === 'assistant' ? turns.slice(0, -1) : turns;
+  const messages = messagesOf(chat.length ? chat : [{ role: 'user', content: 'Hello' }]);
+  const shown = (/** @type {string} */ name, /** @type {string} */ text) => ({ name, url: URL.createObjectURL(new Blob([text])) });
+  showCode([shown('chat.js', inJavaScript(messages, settings(), file)), shown('chat.py', inPython(messages, settings(), file))], 'This chat as a program');
+}
+
 async function main() {
   connect();
-  await linkSettings(['system', 'temperature', 'top-p', 'penalty', 'longest']);
+  await linkSettings(['system', 'form', 'schema', 'temperature', 'top-p', 'penalty', 'longest']);
   turns = await keptChat();
   conversation.show(turns, false);
   conversation.toEnd();

@@ -93,6 +93,10 @@ class Decoder:
             raise InvalidInput(f"the model has the inputs {names}, and names pair no output with them", hint=hint)
         self.give(self.given)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For `pickle` and `copy`: as it was opened, without caches."""
+        return Decoder, (self.session, self.given, self.adapters, self.continued)
+
     def give(self, arrays: Arrays) -> None:
         """Take other inputs besides those of a text, and forget all tokens.
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from threading import Condition, get_ident
-from typing import Any
 from weakref import WeakSet
 
 from pyruntime.api.decoder import Caches, Decoder, Row
@@ -22,9 +21,10 @@ from pyruntime.runtime.writing import (
     Request,
     Sampling,
     Text,
+    Waiting,
     Writer,
     shared_feeds,
-    shared_length,
+    shared_groups,
 )
 
 
@@ -201,12 +201,13 @@ class TextBatch:
 
     def _round(self, asking: Chat) -> None:
         """One run for each text that goes on; those that can, share it."""
-        groups: dict[Any, list[Chat]] = {}
-        for n, chat in enumerate(self._chats):
-            if chat.request is not None and (chat is asking or chat.is_whole or len(chat.pieces) < AHEAD):
-                length = shared_length(self._model.layout, chat.request, chat.read)
-                groups.setdefault(n if length < 0 else (length, astuple(chat.how)), []).append(chat)
-        for chats in groups.values():
+        going = [
+            (chat, Waiting(chat.request, chat.read, chat.how))
+            for chat in self._chats
+            if chat.request is not None and (chat is asking or chat.is_whole or len(chat.pieces) < AHEAD)
+        ]
+        for group in shared_groups(self._model.layout, [waiting for _, waiting in going]):
+            chats = [going[n][0] for n in group]
             if len(chats) == 1 or not self._share(chats):
                 for chat in chats:
                     self._alone(chat)

@@ -158,9 +158,27 @@ class _Vocabulary:
         self.eos_token_id = self.stop_tokens[0]
         self.special_token_ids = sorted({*special, *self.stop_tokens})
 
+        self._by_bytes = {one: n for n, one in enumerate(self.tokens) if one and n not in self.special_token_ids}
+        self._longest = max(map(len, self._by_bytes))
+
     def __call__(self, text: str | bytes) -> list[int]:
-        text = text.decode(errors="replace") if isinstance(text, bytes) else text
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        """The tokens of a part of a text; of its beginning if no token goes on."""
+        data = text if isinstance(text, bytes) else text.encode()
+        found = list(self._tokenizer.encode(data.decode(errors="replace"), add_special_tokens=False).ids)
+        if b"".join(self.tokens[token] for token in found) == data:
+            return found
+        return self._longest_tokens(data)  # as the tokenizer begins texts with a space
+
+    def _longest_tokens(self, data: bytes) -> list[int]:
+        found: list[int] = []
+        while data:
+            ends = range(min(len(data), self._longest), 0, -1)
+            token = next((one for end in ends if (one := data[:end]) in self._by_bytes), b"")
+            if not token:
+                break
+            found.append(self._by_bytes[token])
+            data = data[len(token) :]
+        return found
 
 
 def _speller(decoder: Mapping[str, Any]) -> Callable[[str], bytes]:

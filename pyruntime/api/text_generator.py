@@ -68,7 +68,6 @@ class TextGenerator:
             raise InvalidInput("both draft and lookup propose tokens", hint="give one of them")
         self._prompts = Prompts(model, tokenizer, chat_template, stop_tokens)
         self.tokenizer, self.stop_tokens = self._prompts.tokenizer, self._prompts.stop_tokens
-        self._newest: Settings | None = None  # of the newest call
         self.draft_tokens = draft_tokens if draft is not None or lookup else 0
         self.lookup = lookup
 
@@ -84,10 +83,26 @@ class TextGenerator:
         given = {**dict.fromkeys(() if self._encoder is None else self._encoder.given), **(inputs or {})}
         self._model = Decoder(session, given, adapters or {}, caches or {})
         self._draft = None if draft is None else Decoder(opened(draft, 1, {}), given)
-        self._batch = TextBatch(self._decoders())
-        self._formats = Formats(self.tokenizer, self.stop_tokens, self._model.layout.words)
+        self._begin()
         if self.draft_tokens:
             self._check_draft()
+
+    def _begin(self) -> None:
+        """What a copy has of its own."""
+        self._newest: Settings | None = None  # of the newest call
+        self._batch = TextBatch(self._decoders())
+        self._formats = Formats(self.tokenizer, self.stop_tokens, self._model.layout.words)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For `pickle` and `copy`: no texts, and no caches. Errors: those of its sessions"""
+        return {name: x for name, x in self.__dict__.items() if name not in ("_newest", "_batch", "_formats")}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
+
+    def __copy__(self) -> TextGenerator:
+        return copy.deepcopy(self)  # with sessions of its own
 
     def generate(self, prompt: Prompt | Sequence[Prompt], **settings: Any) -> Any:
         """What follows the prompt: `Generated`; for a list of prompts, which are written together, a list of them. The

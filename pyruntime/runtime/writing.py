@@ -24,6 +24,8 @@ from pyruntime.runtime.generation import (
 BEYOND = "does the tokenizer belong to this model? Or the text has more tokens than the model has positions"
 BUSY = "a listener or an operator began a text in the middle of a run of this generator"
 BUSY_HINT = "begin it after the run"
+SPARE = 256  # positions of padding that texts may always have, because a run more costs more than this memory
+THRIFT = 0.3  # of the positions of longer texts
 AHEAD = 8  # pieces of a stream that runs for other texts may write before they are read
 
 
@@ -284,6 +286,46 @@ def shared_length(layout: DecoderLayout, request: Request, cached: int) -> int:
     if len(request.tokens) != cached + 1:
         return -1
     return 0 if layout.pads else cached
+
+
+@dataclass(eq=False, slots=True)
+class Waiting:
+    """A text that goes on by a run. cached: as of `sampling_feeds`; how: it is sampled; is_alone: it shares no run"""
+
+    request: Request
+    cached: int
+    how: Sampling
+    is_alone: bool = False
+
+
+def shared_groups(layout: DecoderLayout, texts: list[Waiting]) -> list[list[int]]:
+    """Return the texts of each run, as places in the list. Those that share a run have at most SPARE positions of
+    padding, or THRIFT of their own."""
+    groups: list[list[int]] = []
+    for n in sorted(range(len(texts)), key=lambda n: -texts[n].cached):
+        fits = [group for group in groups if _can_join(layout, texts, group, n)]
+        if len(fits) > 0:
+            fits[0].append(n)
+        else:
+            groups.append([n])
+    return sorted([sorted(group) for group in groups], key=lambda group: group[0])
+
+
+def _can_join(layout: DecoderLayout, texts: list[Waiting], group: list[int], n: int) -> bool:
+    """Whether a text can share the run of these, the first of which is the longest."""
+    first, text = texts[group[0]], texts[n]
+    length = -1 if text.is_alone else shared_length(layout, text.request, text.cached)
+    if first.is_alone or length < 0 or shared_length(layout, first.request, first.cached) != length:
+        return False
+    own = sum([texts[member].cached for member in [*group, n]])
+    padding = (len(group) + 1) * first.cached - own
+    return padding <= max(SPARE, THRIFT * own) and are_alike(first.how, text.how)
+
+
+def are_alike(a: Sampling, b: Sampling) -> bool:
+    """Whether texts are sampled alike."""
+    is_same = a.temperature == b.temperature and a.top_k == b.top_k and a.top_p == b.top_p
+    return is_same and a.repetition_penalty == b.repetition_penalty
 
 
 def shared_feeds(layout: DecoderLayout, requests: list[Request], how: Sampling) -> list[Made]:

@@ -22,9 +22,10 @@ function dice(seed) {
 }
 
 function allowed(form) {
-  const start = performance.now();
+  const start = process.cpuUsage(); // other processes do not count
   const [mask] = form.masks([]);
-  times.push(performance.now() - start);
+  const { user, system } = process.cpuUsage(start);
+  times.push((user + system) / 1e3);
   return tokens.map((_, n) => n).filter((n) => (mask[n >> 5] >>> (n & 31)) & 1);
 }
 

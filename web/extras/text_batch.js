@@ -1,6 +1,6 @@
 // Texts that one generator writes at the same time: one run of the model reads a token of each (docs/adr/0070).
 
-import { AHEAD, sharedFeeds, sharedLength } from '../runtime/writing.js';
+import { AHEAD, Waiting, sharedFeeds, sharedGroups } from '../runtime/writing.js';
 
 /** @typedef {import('./decoder.js').Decoder} Decoder */
 /** @typedef {import('./decoder.js').Caches} Caches */
@@ -144,21 +144,17 @@ export class TextBatch {
 
   /** One run for each text that goes on; those that can, share it. @param {Chat} asking */
   async round(asking) {
-    const { layout } = this.decoders[0];
-    /** @type {Map<string, Chat[]>} */
-    const groups = new Map();
-    for (const [n, chat] of this.chats.entries()) {
-      const { request, pieces, read, how, isWhole, signal } = chat;
-      if (!request || chat !== asking && !isWhole && pieces.length >= AHEAD) continue;
-      const length = signal?.aborted ? -1 : sharedLength(layout, request, read);
-      const key = length < 0 ? `alone ${n}` : `${length} ${Object.values(how)}`;
-      groups.set(key, [...groups.get(key) ?? [], chat]);
-    }
-    for (const chats of groups.values()) {
-      if (chats.length > 1 && await this.share(chats)) continue;
-      for (const chat of chats) await this.alone(chat);
-    }
+    const isNext = (/** @type {Chat} */ chat) => chat.request && (chat === asking || chat.isWhole || chat.pieces.length < AHEAD);
+    const chats = this.chats.filter(isNext);
+    const waiting = chats.map(({ request, read, how, signal }) => new Waiting(/** @type {Request} */ (request), read, how, signal?.aborted));
+    for (const group of sharedGroups(this.decoders[0].layout, waiting)) await this.run(group.map((n) => chats[n]));
     await this.sweep();
+  }
+
+  /** @param {Chat[]} chats those that can share a run */
+  async run(chats) {
+    if (chats.length > 1 && await this.share(chats)) return;
+    for (const chat of chats) await this.alone(chat);
   }
 
   /** @param {Chat} chat */
