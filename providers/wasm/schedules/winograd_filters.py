@@ -28,7 +28,7 @@ from .register_tile import FIRST, NO_EPILOGUE, PANEL, Block, block_of_unit, call
 from .winograd_forms import FLOATS, A, B
 
 SIDE, STEP, POINTS = FLOATS.side, FLOATS.step, FLOATS.points
-BLOCK = 256  # channels and filters of a unit, at most: their sums take 9 MiB
+BLOCK = 128  # channels and filters of a unit, at most: their sums take 2.3 MiB
 COLUMNS = 64  # tiles of a step
 APART = 64  # bytes between points, so that equal elements of all points are in different sets of a cache
 
