@@ -11,9 +11,11 @@ import onnx
 import pytest
 
 from e2e.conftest import Tab
+from kit.gpu import GPU_IN_PAGES
 
 pytestmark = pytest.mark.alone
 
+AT_ONCE = 100  # milliseconds
 SOON = 1500  # milliseconds: some 30 are seen on a quiet machine; what is stopped takes ten seconds and more
 KINDS = [("isolated", 1), ("isolated", 2), ("plain", 1)]  # pages, and threads in them
 MODELS = {
@@ -58,7 +60,7 @@ TOOLS = """
 """
 RUNS = """
   ort.env.wasm.proxy = true; // in the page a run is over before it could be stopped
-  const session = await open(arg.model, { intraOpNumThreads: arg.threads });
+  const session = await open(arg.model, { intraOpNumThreads: arg.threads, executionProviders: arg.providers });
   const small = { x: square(4) };
   const endless = { x: square(arg.n) };
   if (!arg.loops) for (let k = 0; k < 60; k++) await session.run(small); // the first fifty run on one thread
@@ -109,6 +111,7 @@ def test_runs(name: str, kind: str, threads: int, tab: Callable[..., Tab]) -> No
     page.open("/esm.html")
     loops = "loop" in name
     arg = {"model": encoded(parsed(MODELS[name])), "n": ENDLESS[name], "threads": threads, "loops": loops}
+    arg["providers"] = ["wasm"]
     result: Any = page.run(TOOLS + RUNS, arg)
     names = ["AbortError", "Terminated"] * 2 + ["TimeoutError"]
     for error, expected in zip(result["found"], names, strict=True):
@@ -119,6 +122,18 @@ def test_runs(name: str, kind: str, threads: int, tab: Callable[..., Tab]) -> No
         assert result["again"] == pytest.approx(1 if name == "a procedure" else 0.25)
     assert {**result["after"], "arenas": 0} == {**result["before"], "arenas": 0}
     assert result["end"]["sessions"] == result["end"]["arenas"] == result["end"]["teams"] == 0
+
+
+@pytest.mark.parametrize("provider", ["wasm", GPU_IN_PAGES])
+def test_a_million_steps_stop_at_once(provider: Any, tab: Callable[..., Tab]) -> None:
+    """The quickest of five stops: other work delays some of them."""
+    page = tab()
+    page.open("/esm.html")
+    model = MODELS["a loop of many steps"].replace("2000000000", "1000000")
+    arg = {"model": encoded(parsed(model)), "n": 128, "threads": 1, "loops": True, "providers": [provider]}
+    result: Any = page.run(TOOLS + RUNS, arg)
+    assert [error["name"] for error in result["found"]] == ["AbortError", "Terminated"] * 2 + ["TimeoutError"]
+    assert min(error["took"] for error in result["found"][:4]) < AT_ONCE
 
 
 QUEUED = """
