@@ -16,6 +16,8 @@ import pytest
 
 from kit import durations, tiers
 
+pytest_plugins = ["pyruntime.testing"]  # the fixture `browser` of e2e/
+
 LISTED_FROM = 100  # cases of a run, from which the dearest are printed
 
 # Tests start hundreds of Python processes: without cached bytecode each would compile the engine anew.

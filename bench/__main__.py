@@ -35,6 +35,7 @@ COMMANDS = {
     "soak": "growth of memory and of latency, natively and in Chromium, over a long time",
     "providers": 'sessions that name the GPU, or "auto", beside WebAssembly alone',
     "exported": "exported Programs on the GPU beside sessions with Python: code, and time until a session is ready",
+    "workers": "three models at once in one worker and in three, and the memory of four tabs that share one",
     "visits": "the first visit against the second, on the GPU",
     "operators": "operators whose algorithm decides (NMS, DFT, RoiAlign, …) beside onnxruntime, natively on one thread",
     "loads": "two-thread sessions in fresh pages of Firefox: whether each one ends",

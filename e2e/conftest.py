@@ -8,14 +8,17 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
+from kit import chromium
 from kit import small_models as models
-from kit.chromium import ARGS, ROOT, WITH_GRAPHICS, Engine, chromium_path, launch, serve
+from kit.chromium import ARGS, ROOT, Engine, chromium_path, serve
 from kit.once import once
 from pyruntime.cli.serve import Server
+from pyruntime.testing import DRAWING
 
 os.environ.setdefault("PYRUNTIME_DISABLE_PROGRAM_CACHE", "1")  # what is tested is compiled
 CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'; img-src data:"
@@ -35,16 +38,14 @@ def _build() -> None:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with launch() as chromium:
-        yield chromium
+def launch_options() -> dict[str, Any]:
+    return chromium.launch_options()
 
 
 @pytest.fixture(scope="session")
 def drawing(browser: Browser) -> Iterator[Browser]:
     """Another browser, whose software adapter also draws the pages: for canvases of WebGPU and frames of videos."""
-    arguments = [*ARGS, *WITH_GRAPHICS]
-    made = browser.browser_type.launch(executable_path=chromium_path(), args=arguments)
+    made = browser.browser_type.launch(executable_path=chromium_path(), args=[*ARGS, *DRAWING])
     yield made
     made.close()
 

@@ -10,7 +10,7 @@ import pytest
 from kit.chromium import ROOT
 
 # Bytes, minified. The page: onnxruntime-common, the session API, the options. The built worker has Pyodide's loader.
-PAGE, WORKER = 92_100, 223_400
+PAGE, WORKER = 91_200, 223_400
 TRAINING = "web/page/training/"
 SHARED = {"memory_budget", "metrics", "trace", "trial"}  # of the runtime
 

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +21,14 @@ import numpy as np
 import onnx
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from pyruntime import testing
 from pyruntime.cli.serve import Server
 from pyruntime.ir import dtype as dt
 from pyruntime.native.memory.arrays import NUMPY, dtype_of, from_storage, to_storage
 
 ROOT = Path(__file__).resolve().parent.parent
-ARGS = [
-    "--no-sandbox",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--enable-unsafe-webgpu",
-    "--js-flags=--expose-gc",
-    "--use-webgpu-adapter=swiftshader",
-    "--use-fake-device-for-media-stream",
-    "--use-fake-ui-for-media-stream",
-]
-# More of them, for pages that draw on canvases by WebGPU or bind frames of videos: without, Chromium loses the device.
-WITH_GRAPHICS = ["--enable-features=Vulkan", "--use-angle=vulkan", "--use-vulkan=swiftshader"]
+MORE_ARGS = ["--no-sandbox", "--js-flags=--expose-gc"]
+ARGS = [*testing.FLAGS, *MORE_ARGS]
 MOUNTS = {
     "/": ROOT / "e2e" / "pages",
     "/bridge/": ROOT / "kit" / "pages",
@@ -76,15 +64,14 @@ def chromium_path() -> str | None:
     return next((p for p in map(shutil.which, ("chromium", "google-chrome", "chrome")) if p), None)
 
 
-@contextmanager
-def launch() -> Iterator[Browser]:
+def launch_options() -> dict[str, Any]:
+    """Of `pyruntime.testing.launch`."""
+    return {"executable_path": chromium_path(), "args": MORE_ARGS}
+
+
+def launch() -> AbstractContextManager[Browser]:
     """A browser; each of its contexts is a new profile with an empty cache."""
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=chromium_path(), args=ARGS)
-        try:
-            yield chromium
-        finally:
-            chromium.close()
+    return testing.launch(**launch_options())
 
 
 @contextmanager
@@ -226,7 +213,5 @@ def _unpacked(data: bytes, count: int, signed: bool) -> bytes:
     return ((codes ^ 8) - 8 if signed else codes).astype(np.uint8).tobytes()
 
 
-@contextmanager
-def serve(*, isolated: bool = True, headers: Mapping[str, str] | None = None) -> Iterator[Server]:
-    with Server(MOUNTS, isolated=isolated, headers=headers) as server:
-        yield server
+def serve(*, isolated: bool = True, headers: Mapping[str, str] | None = None) -> AbstractContextManager[Server]:
+    return testing.serve(MOUNTS, isolated=isolated, headers=headers)

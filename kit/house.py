@@ -59,11 +59,12 @@ MAY_IMPORT = {
     "api": "ort_errors arguments errors options ir onnx frontend placement providers training native runtime session",
     "onnxruntime": "ort_errors errors options ir onnx frontend api session training pyodide",
     "pyodide": "errors options ir host onnx frontend placement compiler program runtime session browser training "
-    "quantization exports",
+    "quantization exports providers.webgpu",
     "c_library": "errors ir onnx frontend native pyruntime",
     "serving": "errors frontend session api pyruntime",
     "cli": "errors options training onnx frontend ops placement providers native runtime c_library serving pyruntime",
     "provider_models": "ir onnx",
+    "testing": "cli",
     "provider_check": "cli codegen ir onnx provider_models pyruntime",
     "pyruntime": "errors codegen frontend ops placement compiler session training native api pyodide",
 }
@@ -86,7 +87,7 @@ WEB_MAY_IMPORT = {
     "service_worker.js": "common worker",
     "index.js": "common page run",
     "node.js": "node index.js",
-    "pyodide.js": "common run worker",
+    "pyodide.js": "common run gpu worker",
     "module.js": "common run session page worker",
     "provider_check.js": "",
 }

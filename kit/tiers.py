@@ -28,6 +28,14 @@ LATER: dict[str, tuple[str, ...]] = {
         "test_pairs_that_are_refused",
         "test_in_pyodide[isolated, workers]",
     ),
+    # pages that share memory and pages that do not differ by the feeds alone
+    "e2e/test_workers.py": (
+        "test_sessions_in_workers_of_their_own[isolated]",
+        "test_limits_hold",
+        "test_one_worker_for_all_tabs[isolated]",
+        "test_the_shared_worker",
+        "test_where_there_is",
+    ),
     # bundlers and hosts
     "e2e/test_examples.py": ("test_readme[vite]", "test_all_are_complete", "test_generate"),
     "e2e/test_make_demo.py": (),

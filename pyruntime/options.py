@@ -223,14 +223,14 @@ class SessionOptions:
     [more memories](design/memory.md#weights-over-4-gib) if its weights need them. In a page a session that has a
     limit runs in the worker."""
 
-    gpu_timeout: float = option(60.0, SECONDS, LIMIT, places=(NATIVE, PAGE))
+    gpu_timeout: float = option(60.0, SECONDS, LIMIT)
     """Seconds without an answer of the GPU, after which the session [recovers](design/sessions.md#recovery): the GPU
     compiles a shader, or runs what was submitted.
 
     Also the seconds that the browser or the driver may take to open a device. After that the session is one without a
     GPU: it runs on the next provider of its list, or is refused with `NoAdapter`."""
 
-    fallback: bool = option(True, FLAG, places=(NATIVE, PAGE))
+    fallback: bool = option(True, FLAG)
     """Whether nodes, or the session, move to the next provider of the list if the GPU refuses a shader, has no memory,
     does not answer or is gone ([recovery](design/sessions.md#recovery)). If not, the error of the GPU is thrown."""
 

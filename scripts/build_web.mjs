@@ -177,8 +177,8 @@ async function bundles() {
     build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/module.js')], outfile: join(DIST, 'module.mjs') }),
     build({ ...index, ...EXTRAS, plugins: [keepsComments, formatsApart], entryPoints: { extras: join(ROOT, 'web/extras/index.js') }, outdir: DIST }),
     build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/extras/formats/formats.js')], outfile: join(DIST, 'formats.mjs') }),
-    build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/install.js')], outfile: join(DIST, 'offline.mjs') }),
-    build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/service_worker.js')], outfile: join(DIST, 'offline.sw.mjs') }),
+    build({ ...index, platform: 'node', format: 'esm', entryPoints: [join(ROOT, 'web/node/testing.js')], outfile: join(DIST, 'testing.mjs') }),
+    build({ ...index, ...EXTRAS, splitting: false, entryPoints: { offline: join(ROOT, 'web/offline/install.js'), 'offline.sw': join(ROOT, 'web/offline/service_worker.js') }, outdir: DIST }),
     build({ ...index, format: 'iife', entryPoints: [join(ROOT, 'web/offline/classic_service_worker.js')], outfile: join(DIST, 'offline.sw.js') }),
     build({ ...worker, ...NOT_CLASSIC, plugins: [browserOnly, trimsLoader, keepsComments, named(await buildName())], entryPoints: [join(ROOT, 'web/worker.js')], outfile: join(DIST, 'worker.mjs') }),
     build({ ...worker, ...inServiceWorkers, plugins: [browserOnly, trimsGlue, trimsLoader, named(await buildName())] }),
@@ -230,7 +230,7 @@ async function engineSources() {
 }
 
 /** Sources that pages cannot use: they need wasmtime or wgpu, or another Pyodide, or JavaScript does their work in pages. */
-const NATIVE = /\/(native|pyodide|training\/session)\/|\/(host_threads|huge_pages|shared_pages|lora_adapter|native_(codes|imports|lanes|words)|provider_(check|models)|run_options|session_adapters|watch|(wasmtime|wgpu)_\w+)\.py$/;
+const NATIVE = /\/(native|pyodide|training\/session)\/|pyruntime\/testing\.py$|\/(host_threads|huge_pages|shared_pages|lora_adapter|native_(codes|imports|lanes|words)|provider_(check|models)|run_options|session_adapters|watch|(wasmtime|wgpu)_\w+)\.py$/;
 
 /** The engine's sources for a page. */
 const forPages = async () => Object.fromEntries(Object.entries(await engineSources()).filter(([file]) => !NATIVE.test(file)));
@@ -387,7 +387,7 @@ async function python() {
 
 /** Files of dist/ that no page fetches from here: for Node.js, bundlers, pip and tools; and service workers, which browsers store
  * themselves. */
-const NOT_IN_PAGES = /\.(map|cjs|ts|cts|whl|bin)$|\.node\.|^pyodide-lock|\.sw\./;
+const NOT_IN_PAGES = /\.(map|cjs|ts|cts|whl|bin)$|\.node\.|^pyodide-lock|^testing\.|\.sw\./;
 
 /** Writes what checks a provider in JavaScript, and its models. */
 async function providerCheck() {
@@ -397,7 +397,7 @@ async function providerCheck() {
 
 /** Writes the types twice, for import and for require(), because TypeScript reads a file as only one of both. */
 async function types() {
-  for (const name of ['index', 'pictures', 'providers', 'training', 'quantize', 'ort', 'extras', 'module', 'offline', 'offline.sw', 'engine.sw']) {
+  for (const name of ['index', 'pictures', 'providers', 'training', 'quantize', 'ort', 'extras', 'module', 'offline', 'offline.sw', 'engine.sw', 'testing']) {
     const text = await readFile(join(ROOT, `web/${name}.d.ts`), 'utf8');
     await writeFile(join(DIST, `${name}.d.ts`), text);
     await writeFile(join(DIST, `${name}.d.cts`), text.replace(/'\.\/(index|pictures|providers|training|quantize)\.js'/g, "'./$1.cjs'"));

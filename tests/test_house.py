@@ -39,7 +39,7 @@ from scripts import draw_house
 
 # Run on the desktop only, so these may import NumPy, onnx, wasmtime and wgpu; others import them in functions at most.
 NATIVE_ONLY = re.compile(
-    r"pyruntime\.(api|c_library|cli|native|onnxruntime|serving|provider_(check|models))(\..*)?"
+    r"pyruntime\.(api|c_library|cli|native|onnxruntime|serving|provider_(check|models)|testing)(\..*)?"
     r"|pyruntime\.providers\.\w+\.(wasmtime|wgpu)_\w+|pyruntime\.providers\.wasm\.native(\..*)?"
 )
 

@@ -265,6 +265,8 @@ declare module 'onnxruntime-common' {
       // End of the generated part.
       /** Fetches the model's files in the page, instead of the worker; by default the page's `fetch` if a program has replaced it. */
       fetch?: ((url: string, init?: RequestInit) => Promise<Response>) | undefined;
+      /** The name of the worker that runs the session: sessions in others run at the same time. 'shared': of all pages of the origin. */
+      worker?: string | undefined;
       /** Stops the creation; `create` rejects at once with `Terminated`. */
       signal?: AbortSignal | undefined;
     }
@@ -469,8 +471,8 @@ export * from './quantize.js';
 export * from './training.js';
 
 /** Starts the engine before the first session needs it. */
-export function boot(onProgress?: (progress: Progress) => void): Promise<void>;
-/** Ends the worker and its sessions. The next session starts a new worker. */
+export function boot(onProgress?: (progress: Progress) => void, options?: { worker?: string | undefined }): Promise<void>;
+/** Ends the workers and their sessions, but not "shared" for other pages. The next session starts a new one. */
 export function shutdown(): void;
 /** Memory and threads of the worker. */
 export interface Stats {
@@ -494,5 +496,5 @@ export interface Stats {
 
 export function stats(): Promise<Stats>;
 /** Runs Python in the engine's interpreter, to add operators, passes, rules and providers (docs/extending.md). */
-export function python(code: string, args?: unknown): Promise<unknown>;
+export function python(code: string, args?: unknown, options?: { worker?: string | undefined }): Promise<unknown>;
 

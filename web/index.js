@@ -2,12 +2,13 @@
 
 import { env } from 'onnxruntime-common';
 import { platform } from './common/platform.js';
-import { attach, shutdown } from './page/engine/client.js';
+import { attach, ofAll, shutdown } from './page/engine/client.js';
 import { pageTensors } from './page/gpu/page_gpu.js';
 import { droppedSessions } from './page/sessions/handler.js';
 import { droppedTensors } from './page/tensors/gpu_tensors.js';
 import { budgets } from './run/budgets.js';
 import { InvalidInput } from './common/errors.js';
+import { optionsOf } from './common/records.js';
 import { registerProviders } from './page/api/inference_session.js';
 import * as ort from './index.js';
 
@@ -28,24 +29,35 @@ Object.defineProperty(env.versions, 'web', { value: '0.1.0', enumerable: true, c
 // Libraries for onnxruntime-web, such as transformers.js, set the address of its files on a CDN if this is unset.
 env.wasm.wasmPaths ??= {};
 
-/** Starts the engine before the first session needs it. @param {(p: import('./common/protocol.js').Progress) => void} [onProgress] */
-export async function boot(onProgress) {
-  await attach().call('boot', null, { progress: onProgress });
+/**
+ * Starts the engine before the first session needs it.
+ * @param {(p: import('./common/protocol.js').Progress) => void} [onProgress] @param {{ worker?: string }} [options] worker: as of sessions
+ */
+export async function boot(onProgress, options) {
+  await engine(options, 'boot').call('boot', null, { progress: onProgress });
 }
 
-/** Bytes and sessions in the worker and the page, tensors on the page's GPU, and what the page dropped without releasing it. */
+/** The worker that the option names. @param {{ worker?: string } | undefined} options @param {string} what takes it */
+const engine = (options, what) => attach(null, optionsOf(options, { worker: '' }, what).worker);
+
+/** Bytes and sessions in the workers and the page, tensors on the page's GPU, and what the page dropped without releasing it. */
 export async function stats() {
-  const [worker, tensors] = await Promise.all([attach().call('stats', null), pageTensors()]);
+  const [workers, tensors] = await Promise.all([ofAll('stats'), pageTensors()]);
   const { linear, gpu } = budgets;
+  const sum = (/** @type {'heap' | 'arenas' | 'gpu' | 'sessions' | 'threads' | 'teams'} */ key) => workers.reduce((all, one) => all + one[key], 0);
   return {
-    ...worker, ...tensors, arenas: worker.arenas + linear.used, gpu: worker.gpu + gpu.used,
+    heap: sum('heap'), sessions: sum('sessions'), threads: sum('threads'), teams: sum('teams'), downloads: workers.flatMap(({ downloads }) => downloads),
+    ...tensors, arenas: sum('arenas') + linear.used, gpu: sum('gpu') + gpu.used,
     droppedSessions: droppedSessions.count, droppedTensors: droppedTensors.count,
   };
 }
 
-/** Registers a provider in JavaScript: a module, which the engine's worker imports. Resolves to its name. @param {string | URL} address */
-export async function registerProvider(address) {
-  const name = await attach().call('provider', { address: platform.address(String(address)) });
+/**
+ * Registers a provider in JavaScript: a module, which the engine's worker imports. Resolves to its name.
+ * @param {string | URL} address @param {{ worker?: string }} [options]
+ */
+export async function registerProvider(address, options) {
+  const name = await engine(options, 'registerProvider').call('provider', { address: platform.address(String(address)) });
   registerProviders([name]);
   return name;
 }
@@ -55,10 +67,11 @@ export async function registerProvider(address) {
  * Resolves to the value of the last expression, as plain data.
  * @param {string} code
  * @param {unknown} [args]
+ * @param {{ worker?: string }} [options]
  */
-export async function python(code, args = null) {
+export async function python(code, args = null, options) {
   if (typeof code !== 'string') throw new InvalidInput('the code of ort.python must be a text');
-  const { value, providers } = await attach().call('python', { code, args });
+  const { value, providers } = await engine(options, 'python').call('python', { code, args });
   registerProviders(providers);
   return value;
 }

@@ -4,7 +4,7 @@
  * Imports a module in the engine's worker and registers its default export, a `Provider`, for later sessions, which name it in
  * `executionProviders`. Resolves to its name.
  */
-export function registerProvider(address: string | URL): Promise<string>;
+export function registerProvider(address: string | URL, options?: { worker?: string | undefined }): Promise<string>;
 
 /** A number, the name of a dim that runs decide, or an operation: ['*', 'N', 2]. */
 export type KernelDim = number | string | readonly [string, ...KernelDim[]];

@@ -1,8 +1,10 @@
-// The executor for a page's own Pyodide (pyruntime/pyodide/session.py), where Python cannot wait for promises. Arguments
-// and results are plain data and bytes; errors are returned as payloads.
+// The executor for a page's own Pyodide (pyruntime/pyodide/session.py). Arguments and results are plain data and bytes; errors are returned
+// as payloads. Work on the GPU returns promises, which Python waits for where it can.
 
 import { unpackBits } from './common/elements.js';
-import { toPayload } from './common/errors.js';
+import { andThen } from './common/maybe_promise.js';
+import { NoAdapter, toPayload } from './common/errors.js';
+import { acquireGpu, whyNoGpu } from './gpu/device.js';
 import { joinedAdapters } from './run/joined_adapters.js';
 import { Executor } from './run/executor.js';
 import { pythonParts } from './run/python_parts.js';
@@ -14,28 +16,53 @@ import { codeFeatures } from './worker/wasm_features.js';
 /** A tensor in the engine's storage layout. @typedef {{ type: string, dims: number[], data: Uint8Array | string[] }} Stored */
 /** Runs a host step, with JSON in and out; "": Python failed. @typedef {(id: number, inputs: string, symbols: string) => string} RunStep */
 
-/** The value of an action, or its error as JSON. @template T @param {() => T} action */
+const failed = (/** @type {unknown} */ error) => ({ error: JSON.stringify(toPayload(error)) });
+
+/** The value of an action, or its error as JSON; if the action returns a promise, a promise of this. @template T @param {() => T} action */
 function attempt(action) {
   try {
-    return { value: action() };
+    const value = action();
+    return value instanceof Promise ? value.then((found) => ({ value: found }), failed) : { value };
   } catch (error) {
-    return { error: JSON.stringify(toPayload(error)) };
+    return failed(error);
   }
+}
+
+/** Describes the GPU as JSON: { adapter } or { whyNot }. @param {number} seconds to wait for it */
+export async function describeGpu(seconds) {
+  const gpu = await acquireGpu(seconds);
+  return JSON.stringify(gpu ? { adapter: gpu.adapter } : { whyNot: whyNoGpu });
 }
 
 /**
  * @param {string} header @param {Uint8Array} blob @param {import('./run/environment.js').ReadFile} read @param {RunStep} step
  * @param {string} parts JSON: of providers that users add @param {import('./run/python_parts.js').BindInPython} bind
- * @param {number} memoryLimit 4 GiB or more: no limit
+ * @param {number} memoryLimit 4 GiB or more: no limit @param {number} gpuTimeout in seconds; 0: without the GPU
  */
-export function open(header, blob, read, step, parts, bind, memoryLimit) {
+export function open(header, blob, read, step, parts, bind, memoryLimit, gpuTimeout) {
   /** @type {import('./run/environment.js').HostSteps} */
   const python = {
     host: (_, { id }, inputs, env) => JSON.parse(step(id, JSON.stringify(inputs), JSON.stringify(Object.fromEntries(env)))),
   };
   const limit = memoryLimit >= 2 ** 32 ? Infinity : memoryLimit;
   const program = { header: JSON.parse(header), blob, python: null, parts: pythonParts(JSON.parse(parts), bind) };
-  return attempt(() => Executor.createNow(program, read, python, limit));
+  if (!gpuTimeout) return attempt(() => Executor.createNow(program, read, python, limit));
+  return attempt(async () => {
+    const gpu = await acquireGpu(gpuTimeout);
+    if (!gpu) throw new NoAdapter(whyNoGpu);
+    return Executor.create(program, read, python, { shared: false, gpu, gpuTimeout, memoryLimit: limit });
+  });
+}
+
+/** The last run of each executor on the GPU: they take turns. @type {WeakMap<Executor, Promise<unknown>>} */
+const queues = new WeakMap();
+
+/** As `run`, after the runs before. @type {(...given: Parameters<typeof run>) => Promise<unknown>} */
+export function runInTurn(...given) {
+  const [executor] = given;
+  const done = (queues.get(executor) ?? Promise.resolve()).then(() => run(...given));
+  queues.set(executor, done);
+  return done;
 }
 
 /**
@@ -44,12 +71,13 @@ export function open(header, blob, read, step, parts, bind, memoryLimit) {
  */
 export function run(executor, feeds, names, changing) {
   Object.assign(executor, { changing: new Set(changing), hasChangedStates: false });
-  const answer = attempt(() => {
-    const fetches = Object.fromEntries(names.map((name) => [name, null]));
-    const found = /** @type {Record<string, WireTensor | WireTensor[] | null>} */ (executor.run(feeds, fetches));
-    return names.map((name) => (Array.isArray(found[name]) ? found[name].map(stored) : found[name] && stored(found[name])));
+  const fetches = Object.fromEntries(names.map((name) => [name, null]));
+  const inOrder = (/** @type {Record<string, WireTensor | WireTensor[] | null>} */ found) => names.map((name) => {
+    const value = found[name];
+    return Array.isArray(value) ? value.map(stored) : value && stored(value);
   });
-  return { ...answer, hasChangedStates: executor.hasChangedStates };
+  const answer = attempt(() => andThen(executor.run(feeds, fetches), inOrder));
+  return andThen(answer, (found) => ({ ...found, hasChangedStates: executor.hasChangedStates }));
 }
 
 /** For reports, as JSON: values of symbols, counts of plans, and figures of linear memory. @param {Executor} executor */

@@ -16,6 +16,7 @@ from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, NoSuchFile
 
 FOLDER = "/models"
+PROVIDERS = ["CPUExecutionProvider"]
 FORMS = {"f": "float32", "q": "int64"}
 
 
@@ -51,7 +52,7 @@ def classify():
     options.inter_op_num_threads = 1
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.add_session_config_entry("session.load_model_format", "ONNX")
-    session = InferenceSession(f"{FOLDER}/digits.onnx", options, providers=["CPUExecutionProvider"])
+    session = InferenceSession(f"{FOLDER}/digits.onnx", options, providers=PROVIDERS)
     (probabilities,) = session.run(["probabilities"], {session.get_inputs()[0].name: ramp(1, 1, 28, 28)})
     found = probabilities.tolist()[0]
     return [found.index(max(found)), rows(probabilities), [*probabilities.shape]]
@@ -59,22 +60,23 @@ def classify():
 
 def from_bytes():
     with open(f"{FOLDER}/affine.onnx", "rb") as file:
-        session = ort.InferenceSession(file.read(), providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
+        session = ort.InferenceSession(file.read(), providers=["CUDAExecutionProvider", *PROVIDERS])
     return [session.get_providers()[-1], rows(session.run(None, {"x": ramp(3, 4)})[0])]
 
 
 def describe():
-    session = ort.InferenceSession(f"{FOLDER}/affine.onnx")
+    session = ort.InferenceSession(f"{FOLDER}/affine.onnx", providers=PROVIDERS)
     meta = session.get_modelmeta()
     return [
         [[x.name, x.type, x.shape] for x in (*session.get_inputs(), *session.get_outputs())],
         [meta.graph_name, meta.domain, meta.version, meta.custom_metadata_map],
-        session.get_overridable_initializers(), session.get_provider_options(), session.get_session_options() is None,
+        session.get_overridable_initializers(), [*session.get_provider_options()][-1],
+        session.get_session_options() is None,
     ]  # fmt: skip
 
 
 def bound():
-    session = ort.InferenceSession(f"{FOLDER}/affine.onnx")
+    session = ort.InferenceSession(f"{FOLDER}/affine.onnx", providers=PROVIDERS)
     binding = session.io_binding()
     found = []
     for count in (1, 3):
@@ -88,7 +90,7 @@ def bound():
 
 def values():
     x = ort.OrtValue.ortvalue_from_numpy(ramp(2, 4))
-    session = ort.InferenceSession(f"{FOLDER}/affine.onnx")
+    session = ort.InferenceSession(f"{FOLDER}/affine.onnx", providers=PROVIDERS)
     (y,) = session.run_with_ort_values(None, {"x": x})
     zeros = ort.OrtValue.ortvalue_from_shape_and_type([2, 4], 1)
     zeros.update_inplace(ramp(2, 4))
@@ -100,11 +102,11 @@ def values():
 
 def mistakes():
     found = []
-    session = ort.InferenceSession(f"{FOLDER}/affine.onnx")
+    session = ort.InferenceSession(f"{FOLDER}/affine.onnx", providers=PROVIDERS)
     for kind, action in (
         (InvalidArgument, lambda: session.run(None, {"x": ramp(2, 3)})),
         (InvalidArgument, lambda: session.run(["none"], {"x": ramp(2, 4)})),
-        (NoSuchFile, lambda: ort.InferenceSession(f"{FOLDER}/none.onnx")),
+        (NoSuchFile, lambda: ort.InferenceSession(f"{FOLDER}/none.onnx", providers=PROVIDERS)),
         ((Fail, InvalidArgument, ValueError), lambda: session.run(None, {"none": ramp(2, 4)})),
     ):
         try:
@@ -117,7 +119,7 @@ def mistakes():
 
 def later():
     found = []
-    session = ort.InferenceSession(f"{FOLDER}/affine.onnx")
+    session = ort.InferenceSession(f"{FOLDER}/affine.onnx", providers=PROVIDERS)
 
     def done(results, data, error):
         found.append([rows(results[0]), data, error])
@@ -132,7 +134,7 @@ def later():
 
 def scores():
     """A classifier of scikit-learn: its output is a list of dicts."""
-    session = ort.InferenceSession(f"{FOLDER}/zipped.onnx")
+    session = ort.InferenceSession(f"{FOLDER}/zipped.onnx", providers=PROVIDERS)
     found = session.run(None, {"x": ramp(2, 3)})
     return [
         [[k if isinstance(k, str) else int(k), round(float(v), 4)] for k, v in row.items()]
@@ -142,7 +144,7 @@ def scores():
 
 def loops():
     """A decoder's shape of use: outputs are fed again."""
-    session = ort.InferenceSession(f"{FOLDER}/joined.onnx")
+    session = ort.InferenceSession(f"{FOLDER}/joined.onnx", providers=PROVIDERS)
     joined = array("f", (1,), [1.0])
     for _ in range(5):
         (joined,) = session.run(None, {"a": joined, "b": joined})
@@ -154,7 +156,7 @@ def environment():
     ort.disable_telemetry_events()
     options = ort.RunOptions()
     options.logid = "run"
-    session = ort.InferenceSession(f"{FOLDER}/affine.onnx")
+    session = ort.InferenceSession(f"{FOLDER}/affine.onnx", providers=PROVIDERS)
     session.disable_fallback()
     result = session.run(None, {"x": ramp(1, 4)}, options)[0]
     version = ort.__version__.split(".")
@@ -164,7 +166,9 @@ def environment():
 PROGRAMS = [classify, from_bytes, describe, bound, values, mistakes, later, scores, loops, environment]
 
 
-def main(folder=""):
+def main(folder="", provider=""):
     global FOLDER
     FOLDER = folder or FOLDER
+    if provider:
+        PROVIDERS[:] = [provider]
     return json.dumps({program.__name__: program() for program in PROGRAMS})

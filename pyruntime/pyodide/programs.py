@@ -22,6 +22,7 @@ from pyruntime.onnx.graph import Graph, Source
 from pyruntime.placement.open_providers import running
 from pyruntime.program.types import TensorValue
 from pyruntime.pyodide.tensors import Tensor
+from pyruntime.pyodide.waiting import Work
 from pyruntime.runtime.metrics import EngineCounts
 from pyruntime.session.model_source import about, weight_sources
 from pyruntime.session.needs import Given, GivenTensor
@@ -33,9 +34,12 @@ from pyruntime.training.session.state_values import StateValues, zeros_of
 class Programs(Specialiser["Program"]):
     """The Programs of a session, each with a memory of its own."""
 
-    def __init__(self, graph: Graph, compiler: PageCompiler, js: Any, memory_limit: int) -> None:
+    def __init__(
+        self, graph: Graph, compiler: PageCompiler, js: Any, memory_limit: int, gpu_timeout: float = 0
+    ) -> None:
+        """gpu_timeout: seconds; 0: without a GPU"""
         super().__init__(graph)
-        self._compiler, self._js, self._memory_limit = compiler, js, memory_limit
+        self._compiler, self._js, self._memory_limit, self._gpu_timeout = compiler, js, memory_limit, gpu_timeout
         self._sources = weight_sources(graph)
         self.state_values = _States()
         self.counts = _Counts()
@@ -49,13 +53,13 @@ class Programs(Specialiser["Program"]):
             self.outputs = compiled.outputs
         compilation = Compilation(compiled)
         try:
-            return Program(self._js, compilation, self._sources, self._memory_limit)
+            return Program(self._js, compilation, self._sources, self._memory_limit, self._gpu_timeout)
         except OutOfMemory:
             if not self.table:
                 raise
             self.forget()  # frees the memory of the Programs for other feeds
             self.is_prepared = True  # do not compile the Program for all feeds again
-            return Program(self._js, compilation, self._sources, self._memory_limit)
+            return Program(self._js, compilation, self._sources, self._memory_limit, self._gpu_timeout)
 
     def _find(self, feeds: Mapping[str, Any], names: Sequence[str]) -> Program:
         """The Program that makes these outputs from these feeds."""
@@ -64,7 +68,7 @@ class Programs(Specialiser["Program"]):
         return self.program_for(feeds, names)
 
     def part(self, names: Sequence[str]) -> Specialiser[Program]:
-        part = Programs(self.graph_for(names), self._compiler, self._js, self._memory_limit)
+        part = Programs(self.graph_for(names), self._compiler, self._js, self._memory_limit, self._gpu_timeout)
         part.state_values, part.counts = self.state_values, self.counts
         return self.share_needs(part)
 
@@ -78,23 +82,37 @@ class Programs(Specialiser["Program"]):
     def can_run(self, program: Program, names: Sequence[str], feeds: Collection[str]) -> bool:
         return all(spec["name"] in feeds for spec in program.paths.find(list(names)).inputs)
 
-    def run(self, feeds: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
+    @property
+    def on_gpu(self) -> bool:
+        return self._gpu_timeout > 0
+
+    def opened(self) -> Work[None]:
+        """Wait until the Programs can run. Errors: those of the GPU"""
+        for program in self.table.values():
+            yield from program.opened()
+
+    def run(self, feeds: Mapping[str, Any], names: Sequence[str]) -> Work[list[Any]]:
         """The outputs. After a fault of a provider that users have added, the nodes at fault leave it, and the run is
         repeated."""
         added = self._compiler.added
         while True:
             try:
-                return self._run(feeds, names)
+                return (yield from self._run(feeds, names))
             except ExecutionError as e:
                 if not added.leave(e):
                     raise
                 self.forget()
                 self.prepare()
 
-    def _run(self, feeds: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
+    def _run(self, feeds: Mapping[str, Any], names: Sequence[str]) -> Work[list[Any]]:
         program = self._find(feeds, names)
+        try:
+            yield from program.opened()
+        except PyRuntimeError:
+            self.forget()  # the next run compiles it again
+            raise
         with self.state_values.during_run(program, names):
-            return program.run(feeds, names)
+            return (yield from program.run(feeds, names))
 
     def latest(self) -> Report:
         """Of the Program that was compiled last, also after its memory was freed. Errors: SessionFailed if there is
@@ -168,7 +186,9 @@ def _hashable(x: Any) -> Hashable:
 class Program:
     """A Program on the executor of web/."""
 
-    def __init__(self, js: Any, compiled: Compilation, sources: Mapping[str, Source], memory_limit: int) -> None:
+    def __init__(
+        self, js: Any, compiled: Compilation, sources: Mapping[str, Source], memory_limit: int, gpu_timeout: float = 0
+    ) -> None:
         from pyodide.ffi import create_proxy, to_js
 
         self._js, self._compiled = js, compiled
@@ -183,28 +203,48 @@ class Program:
 
         self._proxies = [create_proxy(read), create_proxy(self._step), create_proxy(self._bind)]
         blob = to_js(memoryview(compiled.blob))
-        self._executor = None
+        self._executor, self._on_gpu = None, gpu_timeout > 0
+        read_file, step, bind = self._proxies
+        parts = compiled.parts.described()
+        self._opening: Any = js.open(compiled.json, blob, read_file, step, parts, bind, memory_limit, gpu_timeout)
+        if not self._on_gpu:
+            self._take(self._opening)
+
+    def _take(self, answer: Any) -> None:
+        self._opening = None
         try:
-            read_file, step, bind = self._proxies
-            parts = compiled.parts.described()
-            self._executor = self._answer(js.open(compiled.json, blob, read_file, step, parts, bind, memory_limit))
+            self._executor = self._answer(answer)
         except PyRuntimeError:
             self.release()
             raise
 
-    def run(self, feeds: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
+    def opened(self) -> Work[None]:
+        """Wait for the shaders."""
+        if self._opening is not None:
+            answer = yield self._opening
+            if self._opening is not None:  # no other run has waited for it meanwhile
+                self._take(answer)
+
+    def run(self, feeds: Mapping[str, Any], names: Sequence[str]) -> Work[list[Any]]:
         from js import Object
         from pyodide.ffi import to_js
 
         wire = to_js({name: _wire(x) for name, x in feeds.items()}, dict_converter=Object.fromEntries)
         with running([*self._compiled.parts.providers.values()]):
-            answer = self._js.run(self._executor, wire, to_js(names), to_js([*self.changing]))
+            given = (wire, to_js(names), to_js([*self.changing]))
+            if self._on_gpu:
+                answer = yield self._js.runInTurn(self._executor, *given)
+            else:
+                answer = self._js.run(self._executor, *given)
             found = self._answer(answer)
         self.has_changed_states = answer.hasChangedStates
         return [result_of(x) for x in found]
 
     def figures(self) -> dict[str, Any]:
         """What reports need of the executor: see web/pyodide.js."""
+        if self._executor is None:  # it could not be opened
+            none = dict.fromkeys(("weights", "peak", "requested", "top"), 0)
+            return {"env": {}, "runs": 0, "planned": 0, "memory": none, "arena": 0}
         return json.loads(self._js.figures(self._executor))
 
     def states(self) -> dict[str, Stored]:
@@ -253,8 +293,8 @@ class Program:
         """Free the memory. Needed because JavaScript's references to Python functions keep the Program alive."""
         if self._executor is not None:
             self._js.release(self._executor)
-        for proxy in self._proxies:
-            proxy.destroy()
+        while self._proxies:
+            self._proxies.pop().destroy()
 
 
 class NotedArrays:

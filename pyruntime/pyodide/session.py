@@ -1,13 +1,14 @@
-"""onnxruntime's `InferenceSession` for Pyodide. Python cannot wait for promises in Pyodide, so sessions run WebAssembly
-on one thread."""
+"""onnxruntime's `InferenceSession` for Pyodide: on WebAssembly on one thread, and on the GPU, for which Python waits or
+programs await (`pyruntime.pyodide.waiting`)."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from pyruntime.browser import PageCompiler
 from pyruntime.errors import InvalidInput, our_fault
@@ -16,10 +17,11 @@ from pyruntime.frontend.maps import classes
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph
 from pyruntime.options import PYODIDE, SessionOptions, check_options, own
-from pyruntime.placement.provider_list import is_auto, known, name_and_options
+from pyruntime.placement.provider_list import allows_software, effective, is_auto, known, name_and_options
 from pyruntime.pyodide.adapters import PyodideAdapters
 from pyruntime.pyodide.programs import Programs, executor
 from pyruntime.pyodide.tensors import Tensor, to_output, to_tensor
+from pyruntime.pyodide.waiting import Work, can_wait, finish, finished
 from pyruntime.runtime.explain import explain
 from pyruntime.session.memory_report import MemoryReport, Stats
 from pyruntime.session.model_source import check_model
@@ -27,7 +29,7 @@ from pyruntime.session.run_options import RunOptions, check_run_options
 from pyruntime.session.watch import Watch
 from pyruntime.training.adapters.lora_adapter import LoraAdapter
 
-NO_GPU = "Python in Pyodide cannot wait for the GPU"
+NO_WAIT = "Python cannot wait for the GPU here (`await InferenceSession.create(…)` can)"
 
 
 class InferenceSession:
@@ -35,8 +37,13 @@ class InferenceSession:
 
     Feeds are NumPy's arrays, nested lists, or anything with a buffer (memoryview, array.array); outputs are NumPy's
     arrays if NumPy is installed, else `Tensor`s, with `shape`, `tolist()` and a buffer.
+    The provider "webgpu" works where Python can wait for promises, and everywhere for programs that write
+    `await InferenceSession.create(…)` and `await session.run_awaitable(…)`.
     Errors: InvalidModel, UnsupportedOp, ShapeError name the node at fault.
     """
+
+    _is_awaited = False  # whether `create` finishes the opening
+    _can_have_gpu = True
 
     def __init__(
         self, path_or_bytes: Any, sess_options: SessionOptions | None = None, providers: Sequence[Any] | None = None
@@ -46,27 +53,65 @@ class InferenceSession:
         listed = providers or ["wasm"]
         self._named = ["auto"] if is_auto(listed) else known(listed)
         self.watch = Watch(os.path.basename(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else "")
-        if "webgpu" in self._named:
-            warnings.warn(f"{NO_GPU}; the session runs on WebAssembly", stacklevel=2)
         check_model(path_or_bytes)
+        self._opening = self._open(path_or_bytes, options, listed)
+        if not self._is_awaited:
+            finish(self._opening)
+
+    @classmethod
+    async def create(cls, *args: Any, **kwargs: Any) -> Self:
+        """A session, whose arguments are those of the class, for programs that await the GPU."""
+        made = cls.__new__(cls)
+        made._is_awaited = True
+        made.__init__(*args, **kwargs)  # type: ignore[misc]
+        await finished(made._opening)
+        return made
+
+    def _open(self, path_or_bytes: Any, options: SessionOptions, listed: Sequence[Any]) -> Work[None]:
         js = executor()
+        gpu, self._why_not_gpu = yield from self._gpu(js, options, listed)
+        given = {**self._providers(listed, gpu is not None), "gpu": gpu}
         with our_fault("opening the model"):
-            compiler = PageCompiler(options, {**js.codeFeatures().to_py(), **self._providers(listed)})
+            compiler = PageCompiler(options, {**js.codeFeatures().to_py(), **given})
             self._adapters = PyodideAdapters(self._read(path_or_bytes), options.adapters)
             border = compiler.prepare(self._adapters.graph)
             self._classes = {name: classes(node) for name, node in border.scores.items()}
             self._added = compiler.added
-            self.programs = Programs(border.graph, compiler, js, options.memory_limit)
+            timeout = options.gpu_timeout if gpu else 0
+            self.programs = Programs(border.graph, compiler, js, options.memory_limit, timeout)
             self.programs.prepare()
+            yield from self.programs.opened()
         self.watch.name = self.watch.name or border.graph.name
         self.watch.created()
 
     def _read(self, model: Any) -> Graph:
         return load(model)
 
-    def _providers(self, listed: Sequence[Any]) -> dict[str, Any]:
+    def _gpu(self, js: Any, options: SessionOptions, listed: Sequence[Any]) -> Work[tuple[dict[str, Any] | None, str]]:
+        """The adapter as the compiler takes it; or None, and why the session does not use the GPU that it names.
+        Errors: NoAdapter if it names no other provider, or has no fallback"""
+        names = known(listed)
+        if "webgpu" not in effective(names) or not self._can_have_gpu or is_auto(listed):
+            return None, ""
+        if not self._is_awaited and not can_wait():
+            why = NO_WAIT
+        else:
+            found = json.loads((yield js.describeGpu(options.gpu_timeout)))
+            adapter, why = found.get("adapter"), found.get("whyNot")
+            if adapter and ("wasm" not in names or not adapter["software"] or allows_software(listed)):
+                return adapter, ""
+            if "wasm" not in names or not adapter and not options.fallback:
+                from pyruntime.providers.webgpu.adapter import NoAdapter
+
+                raise NoAdapter(why, hint="fallback is off" if "wasm" in names else 'add the provider "wasm"')
+            if adapter:
+                why = f'the WebGPU adapter "{adapter["name"]}" computes on the CPU (allow_software uses it)'
+        warnings.warn(f"{why}; the session runs on WebAssembly", stacklevel=4)
+        return None, why
+
+    def _providers(self, listed: Sequence[Any], has_gpu: bool = False) -> dict[str, Any]:
         """Those of the session, as `PageCompiler` takes them."""
-        names = [name for name in known(listed) if name != "webgpu"] or ["wasm"]
+        names = [name for name in known(listed) if has_gpu or name != "webgpu"] or ["wasm"]
         return {"executionProviders": names, "providerOptions": dict(map(name_and_options, listed))}
 
     def __del__(self) -> None:
@@ -82,13 +127,25 @@ class InferenceSession:
         return arguments(self.programs.outputs)
 
     def get_providers(self) -> list[str]:
-        return [*self._added.opened, "CPUExecutionProvider"]
+        gpu = ["WebGpuExecutionProvider"] if self.programs.on_gpu else []
+        return [*self._added.opened, *gpu, "CPUExecutionProvider"]
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[Any]:
         """The outputs with these names, or all outputs for None. Errors: InvalidInput names the feed at fault; the
         session stays usable."""
+        return finish(self._running(output_names, input_feed, run_options))
+
+    async def run_awaitable(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
+        """As `run`, for programs that await the GPU. Runs of a session take turns."""
+        return await finished(self._running(output_names, input_feed, run_options))
+
+    def _running(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any
+    ) -> Work[list[Any]]:
         active = _active_adapters(run_options)
         names = [o.name for o in self.get_outputs()]
         for name in output_names or ():
@@ -97,13 +154,13 @@ class InferenceSession:
         names = list(output_names or names)
         feeds = self.tensors(input_feed, names, active)
         with our_fault("running the model"):
-            results = self._counted(lambda: self.programs.run(feeds, names))
+            results = yield from self._counted(self.programs.run(feeds, names))
         return [self._output(name, result) for name, result in zip(names, results, strict=True)]
 
-    def _counted(self, run: Callable[[], list[Any]]) -> list[Any]:
+    def _counted(self, run: Work[list[Any]]) -> Work[list[Any]]:
         start = time.perf_counter()
         try:
-            results = run()
+            results = yield from run
         except Exception as error:
             self.watch.failed(start, error)
             raise
@@ -113,8 +170,8 @@ class InferenceSession:
     def explain(self) -> dict[str, Any]:
         """Which node runs where, and why (docs/explain.md)."""
         header, figures = self.programs.latest()
-        why = NO_GPU if {"webgpu", "auto"} & set(self._named) else ""
-        providers = {"named": self._named, "used": [*self._added.opened, "wasm"], "why": why}
+        gpu = ["webgpu"] if self.programs.on_gpu else []
+        providers = {"named": self._named, "used": [*self._added.opened, *gpu, "wasm"], "why": self._why_not_gpu}
         return {**explain(header, figures["env"], self._added.moves), "providers": providers}
 
     def metrics(self) -> Mapping[str, Any]:

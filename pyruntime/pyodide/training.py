@@ -43,6 +43,8 @@ class TrainingSession(TrainingCore):
 class _StepSession(InferenceSession):
     """Runs the graph of the steps."""
 
+    _can_have_gpu = False
+
     def __init__(
         self, graph: Graph, model: Any, options: SessionOptions | None, providers: Sequence[Any] | None
     ) -> None:  # fmt: skip
@@ -52,8 +54,8 @@ class _StepSession(InferenceSession):
     def _read(self, model: Any) -> Graph:
         return self._graph
 
-    def _providers(self, listed: Sequence[Any]) -> dict[str, Any]:
-        return {**super()._providers(listed), "training": True}
+    def _providers(self, listed: Sequence[Any], has_gpu: bool = False) -> dict[str, Any]:
+        return {**super()._providers(listed, has_gpu), "training": True}
 
     def check_feeds(self, input_feed: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
         return self.tensors(input_feed, names)

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { env } from 'onnxruntime-common';
 import { OutOfMemory } from '../../web/common/errors.js';
 import { on } from '../../web/common/events.js';
-import { connectMemory, noteHeld } from '../../web/page/engine/page_memory.js';
+import { connectMemory, disconnectMemory } from '../../web/page/engine/page_memory.js';
 import { budgets, hold } from '../../web/run/budgets.js';
 import { Memory } from '../../web/run/memory.js';
 import { freeIdle, holders, withRoom } from '../../web/session/idle_models.js';
@@ -17,19 +17,22 @@ test("the page's limits: bytes, told to the worker, with events that count both 
   const told = [];
   const heard = [];
   const end = on('memory', ({ memory, share, used, limit }) => heard.push([memory, share, used, limit]));
-  connectMemory((memory) => told.push(memory));
+  const caller = { call: async (_, memory) => { told.push(memory); } };
+  connectMemory(caller);
   hold('linear', 10);
   assert.deepEqual([told, env.memoryLimit], [[], undefined]); // nobody limits it
   env.memoryLimit = 100;
   hold('linear', 20);
-  noteHeld({ linear: 45, gpu: 0 });
-  noteHeld({ linear: 60, gpu: 0 });
-  noteHeld({ linear: 30, gpu: 0 });
-  noteHeld({ linear: 40, gpu: 0 });
+  for (const linear of [45, 60, 30, 40]) caller.onHeld({ linear, gpu: 0 });
   hold('linear', -30);
   assert.deepEqual(heard, [['linear', 0.7, 75, 100], ['linear', 0.9, 90, 100], ['linear', 0.7, 70, 100]]);
   assert.deepEqual(told.map(({ limits, elsewhere }) => [limits.linear, elsewhere.linear]), [[100, 10], [100, 30], [100, 0]]);
-  connectMemory(); // that worker ended
+  const other = { told: [], call: async (_, { elsewhere }) => { other.told.push(elsewhere.linear); } };
+  connectMemory(other);
+  caller.onHeld({ linear: 50, gpu: 0 });
+  other.onHeld({ linear: 7, gpu: 0 });
+  assert.deepEqual([budgets.linear.elsewhere, other.told, told.at(-1).elsewhere.linear], [57, [50], 7]);
+  for (const ended of [caller, other]) disconnectMemory(ended);
   assert.equal(budgets.linear.elsewhere, 0);
   for (const none of [null, Infinity, undefined]) {
     env.memoryLimit = none;

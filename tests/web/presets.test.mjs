@@ -6,7 +6,9 @@ import { env } from 'onnxruntime-common';
 import { Caller } from '../../web/common/protocol.js';
 import { Handler } from '../../web/page/sessions/handler.js';
 import { PRESETS } from '../../web/page/options/engine_options.js';
-import { untilVisible } from '../../web/page/sessions/visibility.js';
+import { Rests } from '../../web/page/executor/pressure.js';
+import * as maps from '../../web/page/tensors/maps.js';
+import { untilVisible } from '../../web/page/executor/visibility.js';
 import { workerEnv } from '../../web/page/options/options.js';
 import { Cancellation } from '../../web/page/engine/cancellation.js';
 
@@ -66,7 +68,7 @@ test('one whose session is released rests no more', async () => {
 test('one whose worker is gone rests no more', async () => {
   globalThis.document = new Page();
   const caller = new Caller({});
-  const handler = new Handler(caller, { session: 1, inputs: [], outputs: [], compiled: null, about: { uses: {}, unused: [] } }, { options: { preset: 'power' }, params: { limits: {} } });
+  const handler = new Handler(caller, { session: 1, inputs: [], outputs: [], compiled: null, about: { uses: {}, unused: [] } }, { options: { preset: 'power' }, params: { limits: {} } }, '', { Rests, maps });
   const run = handler.run({}, {}, null);
   caller.fail('it was shut down', '');
   await assert.rejects(run, { type: 'SessionFailed', detail: 'the worker is gone: it was shut down' });

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Rests } from '../../web/page/sessions/pressure.js';
+import { Rests } from '../../web/page/executor/pressure.js';
 
 /** Milliseconds that a session rests after a run of 60 ms. @param {AbortSignal[]} ends */
 async function rested(rests, ...ends) {

@@ -68,7 +68,7 @@ test('a word in shared memory stops the call with its number, and no other', () 
   const sync = new Int32Array(new SharedArrayBuffer(256));
   const lent = [];
   const stop = new Stop(5, null, (memory) => lent.push(memory));
-  const [mine, other] = [new StopWords(5), new StopWords(4)];
+  const [mine, other] = [new StopWords(5, true), new StopWords(4, true)];
   stop.arm(sync);
   stop.arm(sync);
   assert.deepEqual([lent, sync[STOP]], [[sync.buffer], 5]);

@@ -1,6 +1,7 @@
 // The messages between page and worker: a closed list of calls, answered by id.
 
 import { fromPayload, InvalidInput, SessionFailed, toPayload } from './errors.js';
+import { hasSharedMemory } from './shared_memory.js';
 import { Stop, StopWords } from './stop.js';
 
 /** @import { Port } from './platform.js' */
@@ -60,8 +61,8 @@ import { Stop, StopWords } from './stop.js';
  */
 /**
  * prefetches: whether the page will call `prefetched`; least: severity of messages; threads: port of a page that starts threads;
- * memory: the page's.
- * @typedef {{ assets: Assets, prefetches: boolean, least: number, threads?: MessagePort, memory: PageMemory }} OpenParams
+ * memory: the page's; tab: of a worker for several pages, the lock that the page holds until it ends.
+ * @typedef {{ assets: Assets, prefetches: boolean, least: number, threads?: MessagePort, memory: PageMemory, tab: string }} OpenParams
  */
 /**
  * A file of the interpreter that the page fetched; null if it failed.
@@ -305,10 +306,17 @@ export class Caller {
     this.gone = '';
     this.hint = '';
     this.hasAnswered = false;
+    /** Whether other pages use the worker, too. */
+    this.isForAll = false;
     /** Called when the worker has taken or freed memory. @type {(held: Held) => void} */
     this.onHeld = () => {};
     this.end = new AbortController(); // aborts when the worker has ended
     worker.onmessage = (event) => this.receive(/** @type {Reply} */ (event.data));
+  }
+
+  /** Whether messages can have shared memory. */
+  get sharesMemory() {
+    return hasSharedMemory() && !this.isForAll;
   }
 
   /**
@@ -323,7 +331,7 @@ export class Caller {
     const id = this.next++;
     if (call === 'open') this.opening = id;
     else this.worker.ref?.();
-    const words = watch ? new StopWords(id) : null;
+    const words = watch ? new StopWords(id, this.sharesMemory) : null;
     const stop = words ? { interrupt: words.interrupt } : undefined;
     const answer = new Promise((resolve, reject) => {
       this.pending.set(id, { resolve, reject, progress, words });

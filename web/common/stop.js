@@ -4,7 +4,6 @@
 
 import { Terminated } from './errors.js';
 import * as address from './linear_memory.js';
-import { hasSharedMemory } from './shared_memory.js';
 
 /** The word STOP of a Program's memory, in Int32 units. */
 export const STOP = address.STOP / 4;
@@ -69,11 +68,11 @@ export class Stop {
 
 /** In the page: stops a call by words of shared memory, which reach the worker while it cannot read messages. */
 export class StopWords {
-  /** @param {number} id of the call */
-  constructor(id) {
+  /** @param {number} id of the call @param {boolean} sharesMemory */
+  constructor(id, sharesMemory) {
     this.id = id;
     /** @type {Uint8Array | null} */
-    this.interrupt = hasSharedMemory() ? new Uint8Array(new SharedArrayBuffer(1)) : null;
+    this.interrupt = sharesMemory ? new Uint8Array(new SharedArrayBuffer(1)) : null;
     /** @type {Int32Array | null} */
     this.words = null;
     this.stopped = false;

@@ -19,6 +19,8 @@ export const CONTROL_BYTES = 4 * (REASON + 1) + REASON_BYTES;
 
 /** Name of the engine's worker. */
 export const ENGINE = 'pyruntime';
+/** Prefix of the name of an engine's worker for all pages of an origin. */
+export const SHARED = 'pyruntime shared';
 /** Prefix of the names of threads. */
 export const THREAD = 'pyruntime thread';
 

@@ -115,6 +115,13 @@ async function inTurn(id, action, notify, stop = null) {
 }
 
 /**
+ * Answers calls by work on a model, which waits for its turn.
+ * @template {{ session: number }} P @template R @param {(model: Model, params: P) => Promise<R> | R} work
+ * @returns {(params: P, notify: Notify) => Promise<{ result: R }>}
+ */
+const withModel = (work) => (params, notify) => inTurn(params.session, (model) => work(model, params), notify);
+
+/**
  * @param {Model} model @param {import('../common/protocol.js').RunParams} params @param {Stop | null} stop
  * @param {import('./models/gpu_trial.js').GpuTrial} [trial]
  * @returns {Promise<import('../common/protocol.js').RunResult>}
@@ -224,12 +231,12 @@ const handlers = {
     return { result, transfer: [...new Set(transfer)] };
   },
 
-  program: ({ session }, notify) => inTurn(session, programForPage, notify),
-  timeline: ({ session, feeds }, notify) => inTurn(session, (model) => timeline(model, feeds), notify),
-  profile: ({ session, feeds, repeat }, notify) => inTurn(session, (model) => model.profile(feeds, repeat), notify),
-  verify: ({ session, feeds, ...how }, notify) => inTurn(session, (model) => verify(model, feeds, how), notify),
-  tune: ({ session, feeds, seconds }, notify) => inTurn(session, (model) => tune(model, feeds, seconds), notify),
-  listing: ({ session, feeds, ...what }, notify) => inTurn(session, (model) => listing(model, feeds, what), notify),
+  program: withModel(programForPage),
+  timeline: withModel((model, { feeds }) => timeline(model, feeds)),
+  profile: withModel((model, { feeds, repeat }) => model.profile(feeds, repeat)),
+  verify: withModel((model, params) => verify(model, params.feeds, params)),
+  tune: withModel((model, { feeds, seconds }) => tune(model, feeds, seconds)),
+  listing: withModel((model, params) => listing(model, params.feeds, params)),
   export: async ({ session, ...how }, notify) => {
     const { result } = await inTurn(session, (model) => exportProgram(model, how), notify);
     return { result, transfer: [result.buffer] };
@@ -239,8 +246,8 @@ const handlers = {
     const { result } = await inTurn(session, (model) => /** @type {Trainer} */ (model.trainer).answer(model, source, how, values), notify);
     return { result, transfer: Object.values(result).map(({ buffer }) => buffer) };
   },
-  prepare: ({ session, dims }, notify) => inTurn(session, (model) => prepare(model, dims).then(() => null), notify),
-  trim: ({ session }, notify) => inTurn(session, (model) => model.trim().then(() => null), notify),
+  prepare: withModel((model, { dims }) => prepare(model, dims).then(() => null)),
+  trim: withModel((model) => model.trim().then(() => null)),
 
   async release({ session }) {
     const found = find(session);

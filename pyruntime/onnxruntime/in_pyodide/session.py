@@ -23,7 +23,7 @@ from pyruntime.session.run_options import RunOptions, check_run_options
 class InferenceSession(SessionRest, session.InferenceSession):
     """A model ready to run, with onnxruntime's methods.
 
-    Options and providers that only the desktop has (threads, profiling, the GPU) have no effect, and give a warning.
+    Options that only the desktop has (threads, profiling) have no effect, and give a warning.
     Feeds may be OrtValues, too; outputs are NumPy's arrays if NumPy is installed."""
 
     def __init__(

@@ -19,7 +19,7 @@ export async function ask(call, what, model, options, more, drop = () => {}) {
   const cancellation = Cancellation.of(options.signal, what);
   const settings = sessionOptions(options);
   const params = modelParams(model, settings);
-  const sent = attach().call(call, /** @type {never} */ ({ ...params, ...more }), { transfer: streamsOf(params), progress: settings.options.onProgress, watch: cancellation?.watch });
+  const sent = attach(null, options.worker).call(call, /** @type {never} */ ({ ...params, ...more }), { transfer: streamsOf(params), progress: settings.options.onProgress, watch: cancellation?.watch });
   return race(cancellation, sent, drop);
 }
 

@@ -1,8 +1,8 @@
-// Owns the engine's worker: starts it for the first session, and a new one after it ended.
+// Owns the engine's workers: starts each for its first session, and a new one after it ended.
 
 import { env } from 'onnxruntime-common';
 import { assetUrls } from './assets.js';
-import { PyRuntimeError, SessionFailed } from '../../common/errors.js';
+import { InvalidInput, PyRuntimeError, SessionFailed } from '../../common/errors.js';
 import { ENGINE } from '../../threads/mailbox.js';
 import { importScript } from '../../common/import_script.js';
 import { lifelineEnds } from '../../common/lifeline.js';
@@ -11,23 +11,28 @@ import { platform } from '../../common/platform.js';
 import { Caller } from '../../common/protocol.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';
 import { spawn, startHint } from '../../common/spawn.js';
-import { connectMemory, noteHeld, pageMemory } from './page_memory.js';
+import { connectMemory, disconnectMemory, pageMemory } from './page_memory.js';
 import { prefetch } from './prefetch.js';
+import { heldLock, isForAll, spawnShared } from './shared_worker.js';
 import { DeferredWorker } from './deferred_worker.js';
 import { WorkerHost, workersHang } from './worker_host.js';
 import { PRESETS } from '../options/engine_options.js';
 import { SharedPool } from '../tensors/wire_tensors.js';
 
 /**
- * threads: threads that run Programs in the page; script: their file, if they can start; workers: workers that the page starts for
- * the engine's worker.
- * @typedef {{ caller: Caller, threads: ThreadPool | null, script: string, workers: WorkerHost | null }} Connection
+ * name: the option `worker`, "" by default; workers: workers that the page starts for the engine's worker.
+ * @typedef {{ name: string, caller: Caller, workers: WorkerHost | null }} Connection
  */
 
 /** @import { Origin } from '../../common/protocol.js' */
 /** @import { ThreadPool } from '../../threads/pool.js' */
-/** @type {Connection | null} */
-let connection = null;
+/** By name. @type {Map<string, Connection>} */
+const connections = new Map();
+
+/** Threads that run Programs in the page. @type {ThreadPool | null} */
+let threads = null;
+/** The file of these threads, if they can start. */
+let script = '';
 
 export const pool = new SharedPool();
 
@@ -37,15 +42,24 @@ export const pool = new SharedPool();
  */
 const canPrefetch = () => !platform.reportsWorkerExit && platform.worker() && !('ServiceWorkerGlobalScope' in globalThis);
 
+/** Whether the page and this worker can share memory. @param {string} [name] */
+export const sharesMemory = (name = '') => hasSharedMemory() && !isForAll(name);
+
 /**
- * The worker, started if needed.
- * @param {Origin | null} [model] of its first call, if that will most likely need Python
+ * The worker of this name, started if needed.
+ * @param {Origin | null} [model] of its first call, if that will most likely need Python @param {string | null} [worker] the option
  * @returns {Caller}
  */
-export function attach(model = null) {
-  connection ??= start(canPrefetch() ? model : null);
-  return connection.caller;
+export function attach(model = null, worker = null) {
+  const name = worker ?? '';
+  if (typeof name !== 'string') throw new InvalidInput(`worker cannot be ${name}`, { hint: "a name, such as 'speech', or 'shared'" });
+  const found = connections.get(name) ?? start(name, canPrefetch() && !isForAll(name) ? model : null);
+  return found.caller;
 }
+
+/** Calls all workers, at least the first. @param {'stats'} call */
+export const ofAll = (call) => Promise.all((connections.size ? [...connections.values()].map(({ caller }) => caller) : [attach()])
+  .map((caller) => caller.call(call, null)));
 
 /** Throws in environments without workers; shared workers need none. */
 export function checkPlatform() {
@@ -60,15 +74,17 @@ let files = null;
 /** Addresses of the engine's files. */
 export const engineFiles = () => (files ??= assetUrls(env.wasm.wasmPaths));
 
-/** @param {Origin | null} model for which it prefetches @returns {Connection} */
-function start(model) {
+/** @param {string} name @param {Origin | null} model for which it prefetches @returns {Connection} */
+function start(name, model) {
   checkPlatform();
   const worker = new DeferredWorker();
   const caller = new Caller(worker);
-  const workers = hasSharedMemory() && workersHang() ? new WorkerHost() : null;
-  const started = { caller, threads: /** @type {ThreadPool | null} */ (null), script: '', workers };
-  caller.onHeld = noteHeld;
-  connectMemory((memory) => caller.call('memoryLimits', memory).catch(() => {})); // the worker may have ended
+  if (name === 'shared' && !isForAll(name)) warnOnce("worker: 'shared' is this page's alone: the browser lacks SharedWorker or Web Locks here");
+  caller.isForAll = isForAll(name);
+  const workers = caller.sharesMemory && workersHang() ? new WorkerHost() : null;
+  const started = { name, caller, workers };
+  connections.set(name, started);
+  connectMemory(caller);
   worker.onmessageerror = () => end(caller, 'a message could not be read');
   worker.onrefused = (id, error) => caller.refuse(id, error);
   if (!platform.reportsWorkerExit) watch(caller).catch(() => {}); // without locks the page cannot notice that
@@ -87,12 +103,13 @@ function start(model) {
 async function launch(started, worker, urls, model) {
   const { worker: address, ...assets } = urls;
   const { caller, workers } = started;
+  const tab = caller.isForAll ? await heldLock() : '';
   worker.onerror = (/** @type {ErrorEvent} */ { message }) => {
     if (caller.hasAnswered) end(caller, message);
     else end(caller, `${address} could not be started${message ? `: ${message}` : ''}`, startHint(address));
   };
-  worker.use(platform.worker() ? spawn(address, ENGINE) : await localEngine(address), () => {
-    const params = { assets, prefetches: Boolean(model), least: logging.least(), memory: pageMemory(), ...workers && { threads: workers.port } };
+  worker.use(tab ? spawnShared(address) : platform.worker() ? spawn(address, ENGINE) : await localEngine(address), () => {
+    const params = { assets, prefetches: Boolean(model), least: logging.least(), memory: pageMemory(caller), tab, ...workers && { threads: workers.port } };
     const opened = caller.call('open', params, { transfer: workers ? [workers.port] : [] });
     opened.catch((error) => end(caller, error.detail, error.hint || undefined, error));
   });
@@ -100,7 +117,7 @@ async function launch(started, worker, urls, model) {
     caller.call('prefetched', file, { transfer }).catch(() => {}); // the worker has ended; other calls report that
   };
   if (model) prefetch(urls, model, send);
-  if (hasSharedMemory() && platform.worker()) started.script = address;
+  if (hasSharedMemory() && platform.worker()) script = address;
 }
 
 /** The engine in this thread, for shared workers where there is no Worker. @param {string} address */
@@ -128,22 +145,25 @@ function end(caller, reason, hint = 'create the session again: that starts a new
   if (caller.gone) return;
   caller.fail(reason, hint, error);
   caller.worker.terminate();
-  if (connection?.caller !== caller) return;
-  connection.threads?.end();
-  connection.workers?.end();
-  connection = null;
-  connectMemory();
+  for (const { name, workers, ...of } of connections.values()) {
+    if (of.caller !== caller) continue;
+    workers?.end();
+    connections.delete(name);
+  }
+  disconnectMemory(caller);
+  if (connections.size) return;
+  threads?.end();
+  threads = null;
 }
 
 /** Threads for Programs in the page, which start when a Program first needs them. @param {typeof ThreadPool} Pool whose code comes later */
 export function pageThreads(Pool) {
-  if (!connection?.script) return null;
-  return connection.threads ??= new Pool(connection.script, false);
+  return script ? threads ??= new Pool(script, false) : null;
 }
 
-/** Ends the worker with every session in it; the next session starts a new one. */
+/** Ends the workers with every session in them, and leaves the one for all pages; the next session starts a new one. */
 export function shutdown() {
-  if (connection) end(connection.caller, 'it was shut down');
+  for (const { caller } of connections.values()) end(caller, 'it was shut down');
 }
 
 /** @param {unknown} count @returns {count is number} */

@@ -5,12 +5,17 @@ import { InvalidInput } from '../../common/errors.js';
 import { emit } from '../../common/events.js';
 import { budgets, watcher } from '../../run/budgets.js';
 
-/** @import { Held, PageMemory } from '../../common/protocol.js' */
+/** @import { Caller, Held, PageMemory } from '../../common/protocol.js' */
 
 const NAMES = /** @type {const} */ ({ memoryLimit: 'linear', gpuMemoryLimit: 'gpu' });
 
-/** Tells the engine's worker; there may be none. @type {(memory: PageMemory) => void} */
-let tell = () => {};
+/** What each of the engine's workers holds. @type {Map<Caller, Held>} */
+const workers = new Map();
+
+/** Tells the workers, except one. @param {Caller} [except] */
+function tell(except) {
+  for (const caller of workers.keys()) if (caller !== except) caller.call('memoryLimits', pageMemory(caller)).catch(() => {}); // it may have ended
+}
 
 for (const [name, kind] of Object.entries(NAMES)) {
   Object.defineProperty(env, name, {
@@ -23,7 +28,7 @@ for (const [name, kind] of Object.entries(NAMES)) {
       }
       budgets[kind].limit = limit ?? Infinity;
       budgets[kind].tell();
-      tell(pageMemory());
+      tell();
     },
   });
 }
@@ -33,26 +38,41 @@ watcher.reached = (memory, share) => {
   emit('memory', { memory, share, used: used + elsewhere, limit });
 };
 
+const isLimited = () => budgets.linear.limit < Infinity || budgets.gpu.limit < Infinity;
+
 watcher.changed = () => {
-  if (budgets.linear.limit < Infinity || budgets.gpu.limit < Infinity) tell(pageMemory());
+  if (isLimited()) tell();
 };
 
-/** @returns {PageMemory} */
-export const pageMemory = () => ({
+/** Bytes that the workers hold, except one. @param {'linear' | 'gpu'} kind @param {Caller} [except] */
+const held = (kind, except) => [...workers].reduce((sum, [caller, bytes]) => sum + (caller === except ? 0 : bytes[kind]), 0);
+
+/** Of a worker: the limits, and what the page and the other workers hold. @param {Caller} caller @returns {PageMemory} */
+export const pageMemory = (caller) => ({
   limits: { linear: budgets.linear.limit, gpu: budgets.gpu.limit },
-  elsewhere: { linear: budgets.linear.used, gpu: budgets.gpu.used },
+  elsewhere: { linear: budgets.linear.used + held('linear', caller), gpu: budgets.gpu.used + held('gpu', caller) },
 });
 
-/** What the engine's worker holds. @param {Held} held */
-export function noteHeld(held) {
+/** A worker holds other bytes. @param {Caller} [from] */
+function changed(from) {
   for (const kind of Object.values(NAMES)) {
-    budgets[kind].elsewhere = held[kind];
+    budgets[kind].elsewhere = held(kind);
     budgets[kind].tell();
   }
+  if (workers.size > 1 && isLimited()) tell(from);
 }
 
-/** A worker has started, or ended. @param {typeof tell} [toWorker] */
-export function connectMemory(toWorker = () => {}) {
-  tell = toWorker;
-  noteHeld({ linear: 0, gpu: 0 });
+/** A worker starts. @param {Caller} caller */
+export function connectMemory(caller) {
+  workers.set(caller, { linear: 0, gpu: 0 });
+  caller.onHeld = (bytes) => {
+    workers.set(caller, bytes);
+    changed(caller);
+  };
+}
+
+/** A worker has ended. @param {Caller} caller */
+export function disconnectMemory(caller) {
+  workers.delete(caller);
+  changed();
 }

@@ -1,4 +1,4 @@
-// What runs Programs in the page itself: dist/executor.mjs, which load_code.js fetches.
+// What runs Programs in the page itself, and what few sessions need: dist/executor.mjs, which load_code.js fetches.
 
 import { GpuCaches } from '../../gpu/caches.js';
 import { Moves } from '../../gpu/moves.js';
@@ -7,6 +7,8 @@ import { setting } from '../../gpu/setting.js';
 
 export { Executor } from '../../run/executor.js';
 export { ThreadPool } from '../../threads/pool.js';
+export { Rests } from './pressure.js';
+export * as maps from '../tensors/maps.js';
 export { acquireGpu, currentGpu, gpuOf, whyNoGpu } from '../../gpu/device.js';
 export { GpuSession, moveToGpu } from './gpu_session.js';
 

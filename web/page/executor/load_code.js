@@ -2,6 +2,7 @@
 // the worker (docs/design/sessions.md#runs-in-the-page).
 // It shares modules with the page: scripts/build_web.mjs builds it as a function that takes them.
 
+import * as cancellation from '../engine/cancellation.js';
 import * as client from '../engine/client.js';
 import * as dimNames from '../../common/dim_names.js';
 import * as elements from '../../common/elements.js';
@@ -17,13 +18,14 @@ import * as stop from '../../common/stop.js';
 import * as setting from '../../gpu/setting.js';
 import * as budgets from '../../run/budgets.js';
 import * as gpuTensors from '../tensors/gpu_tensors.js';
+import * as newTensor from '../tensors/new_tensor.js';
 
 /** The shared modules by file. @type {Record<string, object>} */
 export const SHARED = {
   'common/dim_names.js': dimNames, 'common/elements.js': elements, 'common/errors.js': errors, 'common/flat_feeds.js': flatFeeds,
   'common/log.js': log, 'common/protocol.js': protocol, 'common/records.js': records, 'common/shared_memory.js': sharedMemory,
-  'common/spawn.js': spawn, 'common/stop.js': stop, 'gpu/setting.js': setting, 'page/engine/client.js': client,
-  'page/tensors/gpu_tensors.js': gpuTensors, 'run/budgets.js': budgets,
+  'common/spawn.js': spawn, 'common/stop.js': stop, 'gpu/setting.js': setting, 'page/engine/cancellation.js': cancellation,
+  'page/engine/client.js': client, 'page/tensors/gpu_tensors.js': gpuTensors, 'page/tensors/new_tensor.js': newTensor, 'run/budgets.js': budgets,
 };
 
 /** @typedef {typeof import('./entry.js')} ExecutorCode */

@@ -52,6 +52,7 @@ export const SESSION = {
   externalData: list,
   cache: { wants: 'true, false or a version of the model, as a text', takes: (value) => flag.takes(value) || text.takes(value) && value !== '' },
   fetch: callable,
+  worker: text,
   onProgress: callable,
   signal: anything, // Cancellation checks it
 };

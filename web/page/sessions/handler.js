@@ -14,14 +14,11 @@ import { joinRows } from '../tensors/appended_rows.js';
 import { CachedOutput } from '../tensors/cached_outputs.js';
 import { checkFeeds, metadata, RAW } from '../tensors/check_feeds.js';
 import { hasBuffers, withoutBuffers } from '../tensors/gpu_tensors.js';
-import { checkFetches, mapsAmong, rowsOfMaps, toMaps } from '../tensors/maps.js';
 import { snapshot, unpackValue } from '../tensors/wire_tensors.js';
 import { Trace } from '../../runtime/trace.js';
 import { isProfiling, operatorOf, reportKernels } from './gpu_profiling.js';
 import { PageRunner } from './page_runner.js';
-import { Rests } from './pressure.js';
 import { runPath } from './run_path.js';
-import { untilVisible } from './visibility.js';
 import { Watch } from './watch.js';
 import { isCached, WorkerSession } from './worker_session.js';
 
@@ -39,8 +36,11 @@ import { isCached, WorkerSession } from './worker_session.js';
 export const droppedSessions = dropped('session', 'release', (/** @type {Handler} */ handler) => handler.dispose());
 
 export class Handler {
-  /** @param {import('../../common/protocol.js').Caller} caller @param {CreateResult} created @param {Settings} settings @param {string} name */
-  constructor(caller, created, settings, name) {
+  /**
+   * @param {import('../../common/protocol.js').Caller} caller @param {CreateResult} created @param {Settings} settings @param {string} name
+   * @param {import('../executor/load_code.js').ExecutorCode | null} late for sessions that rest, and those with maps
+   */
+  constructor(caller, created, settings, name, late) {
     const { options, params: { logOptions, limits } } = settings;
     const { inputs, outputs, about } = created;
     this.caller = caller;
@@ -53,19 +53,21 @@ export class Handler {
     /** @type {Trace | null} of a session that is profiled */
     this.trace = null;
     this.lifetime = new AbortController();
-    this.rests = options.preset && PRESETS[options.preset].savesPower ? new Rests() : null;
+    this.late = late;
+    this.rests = late && options.preset && PRESETS[options.preset].savesPower ? new late.Rests() : null;
     this.watch = new Watch(name);
     this.worker = new WorkerSession(caller, created.session);
     this.worker.changed = this.watch.changed;
     this.pageRunner = new PageRunner(() => this.worker.ask('program'), created.threads);
-    this.pageRunner.isRefused = limits.memoryLimit !== undefined; // the limit counts memory in the worker
+    this.pageRunner.isRefused = limits.memoryLimit !== undefined || caller.isForAll; // the limit counts memory in the worker
     this.gpu = new GpuPlacement(this.worker, settings, created.compiled !== null, () => this.pageRunner.release());
     const own = inputs.filter(({ map, hasDefault }) => !map && !hasDefault);
     const maps = [...new Set(inputs.flatMap(({ map }) => map?.input ?? []))];
     this.inputNames = [...own.filter(({ optional }) => !optional).map(({ name }) => name), ...maps];
     this.outputNames = outputs.map((info) => info.name);
     this.inputMetadata = [...own.map(metadata), ...maps.map((name) => ({ name, isTensor: /** @type {const} */ (false) }))];
-    this.maps = mapsAmong(outputs);
+    /** Classes of the outputs that are maps, by name. */
+    this.maps = new Map(outputs.flatMap(({ name: output, classes }) => (classes ? [[output, classes]] : [])));
     this.outputMetadata = outputs.map(metadata);
   }
 
@@ -81,12 +83,12 @@ export class Handler {
     const cancellation = settings && new Cancellation(settings.options, 'the run');
     feeds = this.checked(feeds, Object.keys(fetches));
     cancellation?.check();
-    if (this.rests) await this.untilFit(cancellation);
+    if (this.rests) await this.untilFit(cancellation, this.rests);
     const begun = performance.now();
     const hasGpuTensors = hasBuffers(feeds) || hasBuffers(fetches);
     if (hasGpuTensors || this.gpu.hasMoved) feeds = snapshot(feeds);
     if (hasGpuTensors && !this.hasGpu) feeds = await withoutBuffers(feeds, fetches);
-    checkFetches(this.maps, fetches);
+    this.late?.maps.checkFetches(this.maps, fetches);
     const isTimed = Boolean(this.trace) || this.hasGpu && isProfiling();
     const program = this.pageRunner.find(feeds, fetches);
     const dimsDiffer = differingDims(this.inputs, feeds).size > 0;
@@ -103,11 +105,9 @@ export class Handler {
     return mapValues(results, (wire, name) => this.unpack(name, wire, fetches[name] ?? null, gpu));
   }
 
-  /** Waits while the page is hidden or the processor hot, for sessions that save power. @param {Cancellation | null} cancellation */
-  async untilFit(cancellation) {
-    const ends = [this.lifetime.signal, this.caller.end.signal];
-    await untilVisible(cancellation, ...ends);
-    await this.rests?.rest(cancellation, ...ends);
+  /** @param {Cancellation | null} cancellation @param {import('../executor/pressure.js').Rests} rests */
+  async untilFit(cancellation, rests) {
+    await rests.untilFit(cancellation, this.lifetime.signal, this.caller.end.signal);
     this.checkUsable();
   }
 
@@ -117,7 +117,7 @@ export class Handler {
     if (unused.length && record.takes(feeds)) feeds = Object.fromEntries(Object.entries(feeds).filter(([name]) => !unused.includes(name)));
     const isNeeded = (/** @type {string} */ input) => (
       names.length === this.outputNames.length || names.some((name) => uses[name]?.includes(input) ?? true));
-    return checkFeeds(rowsOfMaps(feeds, this.inputs), this.inputs, isNeeded);
+    return checkFeeds(this.late?.maps.rowsOfMaps(feeds, this.inputs) ?? feeds, this.inputs, isNeeded);
   }
 
   /**
@@ -152,7 +152,7 @@ export class Handler {
     }
     const value = unpackValue(name, wire, into, gpu);
     const classes = this.maps.get(name);
-    return classes ? toMaps(name, /** @type {Tensor} */ (value), classes) : value;
+    return classes ? this.late?.maps.toMaps(name, /** @type {Tensor} */ (value), classes) : value;
   }
 
   // ── other work ──

@@ -3,8 +3,7 @@
 import { InvalidInput } from '../../common/errors.js';
 import { isProgram } from '../../common/program_mark.js';
 import { platform } from '../../common/platform.js';
-import { hasSharedMemory } from '../../common/shared_memory.js';
-import { threadCount } from '../engine/client.js';
+import { sharesMemory, threadCount } from '../engine/client.js';
 import { replacedFetch, servedFetch } from '../engine/page_fetch.js';
 import { isShared } from '../tensors/wire_tensors.js';
 
@@ -56,10 +55,11 @@ export async function withAddress(model, use) {
 }
 
 /**
- * @param {unknown} given a `Source` @param {string} [base] of its address @param {boolean | string} [keep] the option `cache`
+ * @param {unknown} given a `Source` @param {import('onnxruntime-common').InferenceSession.SessionOptions} options of the session
+ * @param {string} [base] of its address
  * @returns {Origin}
  */
-function origin(given, base, keep) {
+function origin(given, { cache: keep, worker }, base) {
   const source = sources.get(given) ?? given;
   if (source === '') throw new InvalidInput('the address of the model, or of a file of its weights, is empty');
   if (typeof source === 'string' || isUrl(source)) return { url: platform.address(String(source), base), keep };
@@ -73,8 +73,9 @@ function origin(given, base, keep) {
     throw new InvalidInput(`a model or a file of its weights cannot be ${source === null || typeof source !== 'object' ? String(source) : kindOf(source)}`, { hint });
   }
   const bytes = ArrayBuffer.isView(source) ? new Uint8Array(source.buffer, source.byteOffset, source.byteLength) : new Uint8Array(source);
-  if (bytes.length >= LARGE && !isShared(bytes) && !isProgram(bytes)) return served(bytes);
-  return { bytes: bytes.length === bytes.buffer.byteLength || isShared(bytes) ? bytes : bytes.slice() };
+  const isSent = isShared(bytes) && sharesMemory(worker); // without a copy
+  if (bytes.length >= LARGE && !isSent && !isProgram(bytes)) return served(bytes);
+  return { bytes: isSent || bytes.length === bytes.buffer.byteLength && !isShared(bytes) ? bytes : bytes.slice() };
 }
 
 /** Sends the worker parts of these bytes as it asks for them, so that the page never waits for a large copy. @param {Uint8Array} bytes */
@@ -94,11 +95,11 @@ export const streamsOf = ({ model, external, fetchPort }) => {
   return fetchPort ? [fetchPort, ...streams] : streams;
 };
 
-/** @param {ExternalFile} file @param {Origin} model @param {boolean | string} [keep] */
-function externalFile(file, model, keep) {
-  if (typeof file === 'string') return { path: file, origin: origin(file, 'url' in model ? model.url : undefined, keep) };
+/** @param {ExternalFile} file @param {Origin} model @param {import('onnxruntime-common').InferenceSession.SessionOptions} options */
+function externalFile(file, model, options) {
+  if (typeof file === 'string') return { path: file, origin: origin(file, options, 'url' in model ? model.url : undefined) };
   if (typeof file?.path !== 'string') throw new InvalidInput('externalData has names, and { path, data }');
-  return { path: file.path, origin: origin(file.data, undefined, keep) };
+  return { path: file.path, origin: origin(file.data, options) };
 }
 
 /**
@@ -106,12 +107,11 @@ function externalFile(file, model, keep) {
  * @param {unknown} source a `Source` @param {ReturnType<typeof import('../options/options.js').sessionOptions>} settings
  */
 export function modelParams(source, { options, params }) {
-  const keep = options.cache;
-  const model = origin(source, undefined, keep);
-  const external = (options.externalData ?? []).map((file) => externalFile(file, model, keep));
+  const model = origin(source, options);
+  const external = (options.externalData ?? []).map((file) => externalFile(file, model, options));
   const fetch = options.fetch ?? replacedFetch();
   return {
-    model, external, fetchPort: fetch ? servedFetch(fetch) : undefined, shared: hasSharedMemory(),
+    model, external, fetchPort: fetch ? servedFetch(fetch) : undefined, shared: sharesMemory(options.worker),
     threads: threadCount(options.intraOpNumThreads, options.preset, params.logOptions), ...params,
   };
 }

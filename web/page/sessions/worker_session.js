@@ -28,7 +28,7 @@ export class WorkerSession {
    * @returns {Promise<import('../../common/protocol.js').RunResult>}
    */
   async run(feeds, fetches, cancellation, isTimed) {
-    const targets = mapValues(fetches, (into) => into && packTarget(into));
+    const targets = mapValues(fetches, (into) => into && this.caller.sharesMemory ? packTarget(into) : null);
     const leases = new Leases(Object.values(feeds), this);
     try {
       const result = await this.send('run', feeds, { fetches: targets, profile: isTimed }, cancellation?.watch, leases);
@@ -47,7 +47,7 @@ export class WorkerSession {
    * @returns {Promise<Calls[K]['result']>}
    */
   async send(call, feeds, more, watch, leases = null) {
-    const packer = new Packer(pool, leases);
+    const packer = new Packer(this.caller.sharesMemory ? pool : null, leases);
     const send = (/** @type {Record<string, WireValue>} */ wire) => {
       const params = /** @type {Calls[K]['params']} */ ({ session: this.session, feeds: wire, ...more });
       return this.caller.call(call, params, { transfer: packer.transfer, watch, progress: ({ state }) => this.changed(state) });

@@ -1,7 +1,6 @@
 // Converts maps (docs/design/onnxruntime.md#maps): Programs take a row for each map that a caller feeds, and return scores for each map
 // that a caller gets.
 
-import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../../common/errors.js';
 import { NewTensor } from './new_tensor.js';
 
@@ -26,7 +25,7 @@ function row({ map, dtype }, feeds) {
   const feed = /** @type {Record<string, unknown>} */ (feeds)[input];
   if (feed === undefined) throw new InvalidInput(`input "${input}" is missing`);
   const hint = `a Map with keys of ${key}, or an object`;
-  if (typeof feed !== 'object' || feed === null || feed instanceof Tensor || Array.isArray(feed)) {
+  if (typeof feed !== 'object' || feed === null || feed instanceof NewTensor || Array.isArray(feed)) {
     throw new InvalidInput(`input "${input}" is a map`, { hint });
   }
   const entries = Symbol.iterator in feed ? [.../** @type {Map<unknown, unknown>} */ (feed)] : Object.entries(feed); // also a Map of another frame
@@ -65,12 +64,9 @@ function element(input, value, dtype, isExact) {
   throw new InvalidInput(`input "${input}" has a value of another type: ${String(value)}`);
 }
 
-/** Classes of the outputs that are maps, by name. @param {ValueInfo[]} outputs */
-export const mapsAmong = (outputs) => new Map(outputs.flatMap(({ name, classes }) => (classes ? [[name, classes]] : [])));
-
 /**
  * Refuses tensors to fill for outputs that are maps.
- * @param {Map<string, unknown>} maps @param {Record<string, Tensor | null>} fetches
+ * @param {Map<string, unknown>} maps @param {Record<string, import('onnxruntime-common').Tensor | null>} fetches
  */
 export function checkFetches(maps, fetches) {
   for (const [name, into] of Object.entries(fetches)) {
@@ -81,7 +77,7 @@ export function checkFetches(maps, fetches) {
 
 /**
  * A map for each row of scores.
- * @param {string} name @param {Tensor} scores (rows, classes) or (classes) @param {(string | number)[]} classes
+ * @param {string} name @param {import('onnxruntime-common').Tensor} scores (rows, classes) or (classes) @param {(string | number)[]} classes
  * @returns {Scores[]}
  */
 export function toMaps(name, { data, dims }, classes) {

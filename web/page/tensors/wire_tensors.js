@@ -6,7 +6,6 @@ import { RAW } from './check_feeds.js';
 import { joinRows } from './appended_rows.js';
 import { NewTensor } from './new_tensor.js';
 import { arrayClass, fill, own } from '../../common/elements.js';
-import { hasSharedMemory } from '../../common/shared_memory.js';
 import { mapTensors, mapValues } from '../../common/records.js';
 
 /** @import { NumericData, WireTensor } from '../../common/protocol.js' */
@@ -62,7 +61,7 @@ function copied(tensor) {
  * Packs the feeds of a run: messages, buffers to transfer, and buffers of the pool to return after the run.
  */
 export class Packer {
-  /** @param {SharedPool} pool @param {import('./cached_outputs.js').Leases | null} [leases] feeds to send by id, without data */
+  /** @param {SharedPool | null} pool null if memory cannot be shared @param {import('./cached_outputs.js').Leases | null} [leases] feeds to send by id, without data */
   constructor(pool, leases = null) {
     this.pool = pool;
     this.leases = leases?.byTensor.size ? leases : null;
@@ -105,13 +104,13 @@ export class Packer {
     if (known) return { type, dims, data: NO_DATA, held: known.id };
     const data = /** @type {NumericData | string[]} */ (tensor.data);
     if (Array.isArray(data)) return { type, dims, data: [...data] };
-    if (isShared(data)) return { type, dims, data };
+    if (this.pool && isShared(data)) return { type, dims, data };
     return { type, dims, data: this.share(data) ?? this.copy(data) };
   }
 
   /** Copies data into shared memory; null if there is none. @param {NumericData} data @returns {NumericData | null} */
   share(data) {
-    const buffer = hasSharedMemory() ? this.pool.take(data.byteLength) : null;
+    const buffer = this.pool?.take(data.byteLength);
     if (!buffer) return null;
     this.borrowed.push(buffer);
     const view = new (arrayClass(data))(buffer, 0, data.length);
@@ -178,7 +177,7 @@ function unpack({ type, dims, data }, into, gpu) {
   }
   if (!into) return new NewTensor(RAW[type] ?? type, own(data), dims);
   const target = /** @type {NumericData | string[]} */ (into.data);
-  if (target === data || (!Array.isArray(data) && isShared(/** @type {NumericData} */ (target)))) return into;
+  if (target === data || [target, data].every((each) => !Array.isArray(each) && isShared(each))) return into; // the run has written to it
   if (Array.isArray(data)) Object.assign(target, data);
   else fill(/** @type {NumericData} */ (target), data);
   return into;

@@ -2,4 +2,5 @@
 
 export { AddedProviders } from '../providers/added_providers.js';
 export { quantise } from './quantiser.js';
+export { PageRouter } from '../page_router.js';
 export { Trainer } from './trainer.js';

@@ -1,4 +1,5 @@
-// Loads the code of sessions that train, of `quantize` and of providers that users add, a separate file, into the worker.
+// Loads what few workers need, a separate file: the code of sessions that train, of `quantize`, of providers that users add, and of
+// workers for several pages.
 // It shares modules with the worker: scripts/build_web.mjs builds it as a function that takes them.
 
 import { evaluateAll } from '../../common/dims.js';
@@ -21,7 +22,7 @@ export const SHARED = {
 /** One instance. @type {typeof import('./rare_code.js') | undefined} */
 let code;
 
-/** @param {import('../interpreter/interpreter.js').Interpreter} interpreter that knows the address of training.mjs */
+/** @param {{ assets: import('../../common/protocol.js').Assets | null }} known the address of training.mjs */
 export async function trainingCode({ assets }) {
   /** @type {{ inWorker(shared: (file: string) => object): typeof import('./rare_code.js') }} */
   const module = await importScript(/** @type {import('../../common/protocol.js').Assets} */ (assets).training);

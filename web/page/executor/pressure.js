@@ -2,6 +2,7 @@
 // (https://www.w3.org/TR/compute-pressure/). Without the API nothing changes.
 
 import { race } from '../engine/cancellation.js';
+import { untilVisible } from './visibility.js';
 
 /** @import { Cancellation } from '../engine/cancellation.js' */
 
@@ -39,6 +40,15 @@ export class Rests {
   note(start) {
     this.ended = performance.now();
     this.took = this.ended - start;
+  }
+
+  /**
+   * Resolves when the page is visible and the session has rested, or when one of the signals aborts.
+   * @param {Cancellation | null} cancellation of the run that waits @param {AbortSignal[]} ends
+   */
+  async untilFit(cancellation, ...ends) {
+    await untilVisible(cancellation, ...ends);
+    await this.rest(cancellation, ...ends);
   }
 
   /**
