@@ -18,6 +18,7 @@ COMMANDS = {
     "llm": "tokens a second of decoders of random weights in four types, natively and in Chromium, beside onnxruntime",
     "training": "steps a second of training in one page, beside TensorFlow.js and jax-js, and their memory",
     "learning": "22 networks that PyTorch exports in four ways: losses and results beside its own, natively",
+    "smaller": "three nets quantised, pruned and distilled: bytes, time and accuracy before and after, natively",
     "recomputation": "time and memory of steps of training within 100, 70, 50 and 30 % of what they need, natively",
     "native": "processor time on the desktop beside onnxruntime's CPU provider, with and without machine code",
     "loops": "recurrences as Loop and Scan: each step by the executor, as compiled, in onnxruntime; natively",

@@ -134,3 +134,26 @@ def test_scales_of_quantisation(page: Tab) -> None:
         logits = InferenceSession(s.export()).run(None, {"image": image})[0].ravel()
     np.testing.assert_allclose(found["losses"], losses, rtol=1e-4)
     np.testing.assert_allclose(found["logits"], logits, atol=0.05 * np.abs(logits).max())  # there biases are floats
+
+
+DISTILLED = """
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const loss = { distill: 'logits', teacher: bytes(arg.teacher), temperature: 4, alpha: 0.3 };
+  const session = await ort.TrainingSession.create(bytes(arg.model), { loss, executionProviders: ['wasm'] });
+  const image = new ort.Tensor('float32', Float32Array.from(arg.image), arg.dims);
+  const target = new ort.Tensor('int32', Int32Array.from(arg.target), [arg.dims[0]]);
+  const { epochs } = await session.fit({ image, target }, { epochs: 3, batchSize: 4 });
+  await session.release();
+  return epochs.map(({ loss }) => loss);
+"""
+
+
+def test_distillation(page: Tab) -> None:
+    images, labels, *_ = digits()
+    image, target, small, teacher = images[:8], labels[:8], convolutional(), convolutional(2)
+    given = {"image": image.ravel().tolist(), "dims": image.shape, "target": target.tolist()}
+    found = page.run(DISTILLED, {**given, "model": encoded(small), "teacher": encoded(teacher)})
+    loss = {"distill": "logits", "teacher": teacher, "temperature": 4, "alpha": 0.3}
+    with TrainingSession(small, loss=loss) as s:
+        epochs = s.fit({"image": image, "target": target}, epochs=3, batch_size=4).epochs
+    np.testing.assert_allclose(found, [epoch.loss for epoch in epochs], rtol=1e-4)

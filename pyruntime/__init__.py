@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # the names that __getattr__ finds
     from pyruntime.native.memory.budgets import set_memory_limit
     from pyruntime.native.sessions.process_stats import stats
     from pyruntime.native.smaller.comparison import compare_models
+    from pyruntime.native.smaller.pruning import prune
     from pyruntime.native.smaller.static_quantization import quantize_static
     from pyruntime.native.tools.inspection import inspect
     from pyruntime.native.tools.optimized_model import save_optimized
@@ -88,6 +89,7 @@ __all__ = [
     "off",
     "on",
     "op",
+    "prune",
     "quantize",
     "quantize_static",
     "register_provider",
@@ -123,6 +125,7 @@ _MODULES = {
     "off": "session.events",
     "on": "session.events",
     "op": "frontend.registry",
+    "prune": "native.smaller.pruning",
     "quantize": "native.tools.quantization",
     "quantize_static": "native.smaller.static_quantization",
     "register_provider": "placement.provider_list",

@@ -49,7 +49,7 @@ ArrayProvider Batcher ExecutionMode GpuTensor GraphOptimizationLevel IOBinding I
 InvalidModel LimitExceeded LoraAdapter NotDifferentiable NotSupported OrtValue OutOfMemory PyRuntimeError RunOptions
 SessionFailed SessionOptions ShapeError Terminated TextGenerator TrainingSession UnsupportedOp
 compare_models elementwise export_to_opentelemetry get_available_providers get_device graph_pass inspect off
-on op quantize quantize_static register_provider remove_pass rewrite_rule save_optimized set_memory_limit
+on op prune quantize quantize_static register_provider remove_pass rewrite_rule save_optimized set_memory_limit
 stats
 """.split()
 

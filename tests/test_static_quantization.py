@@ -120,6 +120,15 @@ def test_beside_onnxruntime(name: str, method: str, tmp_path: Path) -> None:
     assert all(0.2 < layer.after / layer.before < 0.7 for layer in found.layers)
 
 
+def test_names_that_are_in_use() -> None:
+    """Exporters name a layer's constants after its result, and models may be quantised already in part."""
+    nodes = [node("Conv", "x qdq/x.scale y.bias", "q"), node("Conv", "q q.scale", "y")]
+    shapes: Any = {"qdq/x.scale": (4, 3, 1, 1), "y.bias": (4,), "q.scale": (2, 4, 1, 1)}
+    data, samples = net(nodes, [1, 2, 4, 4], [1, 3, 4, 4], **shapes), normal(1, 1, 3, 4, 4)
+    small = quantize_static(data, samples).to_bytes()
+    assert error(small, [onnxruntime.InferenceSession(data).run(None, samples[0])], samples) < 0.03
+
+
 def test_ranges_without_numbers() -> None:
     data, samples, _ = CASES["zeros"]
     found = quantize_static(data, samples, calibration="entropy")

@@ -13,6 +13,7 @@ export type Loss = string | ({ readonly target?: string | undefined; readonly sc
   | { readonly kl: string; readonly logTarget?: boolean | undefined } | { readonly cosine: string | readonly string[]; readonly margin?: number | undefined }
   | { readonly triplet: readonly string[]; readonly margin?: number | undefined; readonly swap?: boolean | undefined }
   | { readonly ctc: string; readonly blank?: number | undefined; readonly logits?: boolean | undefined; readonly batchFirst?: boolean | undefined; readonly zeroInfinity?: boolean | undefined; readonly inputLengths?: string | undefined; readonly targetLengths?: string | undefined }
+  | { readonly distill: string; readonly teacher: Uint8Array | ArrayBuffer; readonly temperature?: number | undefined; readonly alpha?: number | undefined; readonly axis?: number | undefined; readonly inputs?: Readonly<Record<string, string>> | undefined; readonly output?: string | undefined }
   | { readonly onnx: Uint8Array | ArrayBuffer; readonly inputs?: Readonly<Record<string, string>> | undefined; readonly output?: string | undefined }));
 export interface TrainingOptions extends InferenceSession.SessionOptions {
   // Written by scripts/contract.py from pyruntime/training/graph/recipe.py.

@@ -83,7 +83,7 @@ def test_a_net_is_quantised_trained_and_exported() -> None:
     options: Any = {"loss": {"cross_entropy": "logits"}, "optimizer": {"adam": {"rate": 2e-3}}, "scales": "lsq"}
     with TrainingSession(prepared, **options) as session:
         reasons = {p.name: p.reason for p in session.parameters()}
-        assert reasons["w1"].startswith("is a weight") and "lsq" in reasons["image.scale"]
+        assert reasons["w1"].startswith("is a weight") and "lsq" in reasons["qdq/image.scale"]
         session.fit({"image": images, "target": labels}, epochs=3)
         scales = {name: w for name, w in session.weights().items() if name.endswith(".scale")}
         small = session.export()

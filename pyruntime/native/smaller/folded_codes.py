@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from pyruntime.onnx.edit import FileGraph, FileModel, FileNode, Part, insert, ne
 from pyruntime.onnx.model_file import inlined
 from pyruntime.onnx.piece_source import PieceSource
 from pyruntime.onnx.sources import External, MemorySource
-from pyruntime.onnx.write import INITIALIZER, literal, tensor
+from pyruntime.onnx.write import INITIALIZER, INPUT, literal, tensor
 from pyruntime.quantization.model import remove_unused
 
 _BIASED = ("Conv", "Gemm")
@@ -37,17 +38,27 @@ def folded(data: bytes, external: External | None = None) -> bytes:
         gone.add(n.inputs[0])
     if not replaced:
         return data
+    prefix = free_prefix(file)
     decoded = {n.outputs[0]: n for n in file.graph.nodes if n.op == "DequantizeLinear"}
     for n in file.graph.nodes:
         if n.op in _BIASED and len(n.inputs) > 2 and n.inputs[0] in decoded and n.inputs[1] in decoded:
             scales = [constants.get(decoded[x].inputs[1]) for x in n.inputs[:2]]
-            replaced |= _with_bias(file, n, constants.get(n.inputs[2]), scales, made)
+            replaced |= _with_bias(file, n, prefix, constants.get(n.inputs[2]), scales, made)
             gone.add(n.inputs[2])
     file.graph.replace_nodes(replaced)
     insert(file.graph.parts, made)
     remove_unused(file, gone)
     source = PieceSource(inlined(file), file.opened, {})
     return source.read(0, source.size)
+
+
+def free_prefix(file: FileModel) -> str:
+    """What no name of the model begins with."""
+    graphs = [*file.graph.all()]
+    names = {x for g in graphs for n in g.nodes for x in (*n.inputs, *n.outputs)}
+    names |= {name for g in graphs for kind in (INITIALIZER, INPUT) for name, _ in g.named(kind)}
+    found = (f"qdq{n or ''}/" for n in count())
+    return next(prefix for prefix in found if not any(name.startswith(prefix) for name in names))
 
 
 class _Constants:
@@ -69,7 +80,7 @@ def _along(v: np.ndarray, x: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _with_bias(
-    file: FileModel, n: FileNode, bias: Any, scales: list[Any], made: list[Part]
+    file: FileModel, n: FileNode, prefix: str, bias: Any, scales: list[Any], made: list[Part]
 ) -> dict[FileNode, list[FileNode]]:  # fmt: skip
     """A product whose bias is codes of the scale that its sums have; nothing if the codes do not fit 32 bits."""
     is_plain = bias is not None and bias.dtype == np.float32 and bias.ndim == 1
@@ -79,10 +90,10 @@ def _with_bias(
     codes = np.rint(bias.astype(np.float64) / scale)
     if not (np.abs(codes) < 2**31 - 1).all():
         return {}
-    name = f"{n.outputs[0]}.bias"
+    name = f"{prefix}{n.outputs[0]}.bias"
     made += [_initializer(f"{name}.codes", codes.astype(np.int32)), _initializer(f"{name}.scale", scale)]
     inputs, attributes = [f"{name}.codes", f"{name}.scale"], {"axis": 0}
-    decode = new_node("DequantizeLinear", inputs, name, f"{name}.dequantize", None, attributes)
+    decode = new_node("DequantizeLinear", inputs, name, attributes=attributes)
     return {n: [decode, renamed(file.wire, n, {2: name}, {})]}
 
 

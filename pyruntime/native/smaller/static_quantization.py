@@ -17,7 +17,7 @@ from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import F32, I8, DType
 from pyruntime.native.sessions.session import Session
 from pyruntime.native.smaller import calibration as ranges
-from pyruntime.native.smaller.folded_codes import folded
+from pyruntime.native.smaller.folded_codes import folded, free_prefix
 from pyruntime.onnx.edit import FileModel, FileNode, Part, insert, new, new_node, renamed
 from pyruntime.onnx.model_file import Open, inlined, opener
 from pyruntime.onnx.piece_source import PieceSource
@@ -106,6 +106,7 @@ class _Work:
     layers: list[Layer] = field(default_factory=list)
     codes: dict[str, str] = field(default_factory=dict)
     scales: dict[str, tuple[float, int]] = field(default_factory=dict)
+    prefix: str = ""  # of new names
 
     def __post_init__(self) -> None:
         file = self.open_model()
@@ -113,7 +114,7 @@ class _Work:
         if opset < _OPSET:
             hint = "onnx.version_converter.convert_version(model, 17)"
             raise InvalidInput(f"the model has opset {opset}, static quantisation needs {_OPSET}", hint=hint)
-        self.layers = self._layers(file)
+        self.layers, self.prefix = self._layers(file), free_prefix(file)
         if not self.layers:
             raise InvalidInput("no Conv, Gemm or MatMul has a constant weight of float32", hint="see `inspect`")
         self._choose(file)
@@ -192,17 +193,19 @@ class _Work:
         layers = self._layers(file)
         made: dict[str, Part] = {}
         for origin, (scale, zero) in self.scales.items():
-            made |= _initializer(f"{origin}.scale", F32, np.float32(scale))
-            made |= _initializer(f"{origin}.zero", I8, np.int8(zero))
-        weights = {a.node: _weight(a, made) for a in layers}
+            made |= _initializer(f"{self.prefix}{origin}.scale", F32, np.float32(scale))
+            made |= _initializer(f"{self.prefix}{origin}.zero", I8, np.int8(zero))
+        weights = {a.node: _weight(a, self.prefix, made) for a in layers}
         graph = file.graph
         outputs = {name for name, _ in graph.named(OUTPUT)}
         can_drop = not any(n.graphs for n in graph.nodes)  # graphs inside may read what Relu returns
         replaced: dict[FileNode, list[FileNode]] = {}
         for n in graph.nodes:
-            inputs = {k: f"{x}.real" for k, x in enumerate(n.inputs) if x in self.codes and x not in outputs}
+            inputs = {
+                k: f"{self.prefix}{x}.real" for k, x in enumerate(n.inputs) if x in self.codes and x not in outputs
+            }
             extra, weight = weights.get(n, ([], ""))
-            coded = {k: f"{y}.float" for k, y in enumerate(n.outputs) if y in self.codes and y in outputs}
+            coded = {k: f"{self.prefix}{y}.float" for k, y in enumerate(n.outputs) if y in self.codes and y in outputs}
             node = renamed(file.wire, n, inputs | ({1: weight} if weight else {}), coded)
             is_limit = can_drop and n.op == "Relu" and self._is_positive(n.outputs[0])
             sources = [*node.inputs] if is_limit else node.outputs
@@ -222,13 +225,13 @@ class _Work:
         return name in self.codes and self.scales[self.codes[name]][1] == -128
 
     def _pair(self, source: str, name: str, outputs: set[str]) -> list[FileNode]:
-        """A value as codes, and as their numbers: `name.real`, or of an output of the model its own name."""
-        origin = self.codes[name]
+        """A value as codes, and as their numbers: `….real`, or of an output of the model its own name."""
+        own, origin = f"{self.prefix}{name}", f"{self.prefix}{self.codes[name]}"
         scale = [f"{origin}.scale", f"{origin}.zero"]
-        codes, after = f"{name}.codes", name if name in outputs else f"{name}.real"
+        codes, after = f"{own}.codes", name if name in outputs else f"{own}.real"
         return [
-            new_node("QuantizeLinear", [source, *scale], codes, f"{name}.quantize"),
-            new_node("DequantizeLinear", [codes, *scale], after, f"{name}.dequantize"),
+            new_node("QuantizeLinear", [source, *scale], codes),
+            new_node("DequantizeLinear", [codes, *scale], after),
         ]
 
     def report(self) -> list[LayerReport]:
@@ -250,7 +253,7 @@ def _axis(layer: Layer) -> int:
     return 1 if layer.node.op != "Conv" and layer.has_columns else 0
 
 
-def _weight(layer: Layer, made: dict[str, Part]) -> tuple[list[FileNode], str]:
+def _weight(layer: Layer, prefix: str, made: dict[str, Part]) -> tuple[list[FileNode], str]:
     """Nodes that round a weight to codes with a scale for each channel, and what they compute. A weight of several
     layers is rounded once for each."""
     w = np.frombuffer(layer.weight.read(), "<f4").reshape(layer.shape)
@@ -258,13 +261,13 @@ def _weight(layer: Layer, made: dict[str, Part]) -> tuple[list[FileNode], str]:
     most = np.abs(w).max(axis=tuple(n for n in range(w.ndim) if n != axis))
     if not np.isfinite(most).all():
         raise InvalidInput(f'layer "{layer.name}" has weights that are not finite', hint=f'keep=["{layer.name}"]')
-    name = f"{layer.node.outputs[0]}.weight"
+    name = f"{prefix}{layer.node.outputs[0]}.weight"
     made |= _initializer(f"{name}.scale", F32, np.where(most > 0, most / 127, 1).astype(np.float32))
     made |= _initializer(f"{name}.zero", I8, np.zeros(len(most), np.int8))
     scale, attributes = [f"{name}.scale", f"{name}.zero"], {"axis": axis}
     nodes = [
-        new_node("QuantizeLinear", [layer.weight_name, *scale], f"{name}.codes", f"{name}.quantize", None, attributes),
-        new_node("DequantizeLinear", [f"{name}.codes", *scale], name, f"{name}.dequantize", None, attributes),
+        new_node("QuantizeLinear", [layer.weight_name, *scale], f"{name}.codes", attributes=attributes),
+        new_node("DequantizeLinear", [f"{name}.codes", *scale], name, attributes=attributes),
     ]
     return nodes, name
 

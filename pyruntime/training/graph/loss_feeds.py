@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pyruntime.errors import InvalidInput, NotDifferentiable
 from pyruntime.ir.dtype import F32, F64, I64
 from pyruntime.onnx.graph import TensorType
-from pyruntime.training.graph.recipe import Loss
+from pyruntime.training.graph.loss_models import Loss
 
 Sizes = tuple[int | None, ...]
 

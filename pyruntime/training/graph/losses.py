@@ -129,10 +129,7 @@ def _class_table(t: Tracer, classes: sh.AnyDim, work: DType, settings: dict[str,
 def soft_cross_entropy(t: Tracer, x: Tensor, target: Tensor, work: DType, settings: dict[str, Any]) -> Tensor:
     """Of labels that are probabilities: -Σ w·((1 - s)·y + s/C)·log p over the classes, by PyTorch divided by the number
     of labels, whatever their weights."""
-    y, axis = _checked(t, x, target, work), settings["axis"]
-    if axis is None and x.rank > 2:
-        raise t.shape_error(f"the logits have {x.rank} axes: name that of the classes by the setting axis")
-    axis = t.axis(1 if axis is None else axis, x.rank)
+    y, axis = _checked(t, x, target, work), _named_axis(t, x, settings["axis"])
     classes, smoothing = x.shape[axis], float(settings["smoothing"])
     table = _class_table(t, classes, work, settings)
     share = const(smoothing, work) / cast(dim(classes), work)
@@ -140,6 +137,22 @@ def soft_cross_entropy(t: Tracer, x: Tensor, target: Tensor, work: DType, settin
     if table is not None:
         terms = t.compute(terms.shape, lambda *i: terms.at(*i) * table.at(i[axis]), work)
     return t.reduce("sum", terms, [axis], keepdims=False)
+
+
+def _named_axis(t: Tracer, x: Tensor, axis: int | None) -> int:
+    """Of the classes: 1 for two axes, else what the options say."""
+    if axis is None and x.rank > 2:
+        raise t.shape_error(f"the logits have {x.rank} axes: name that of the classes by the setting axis")
+    return t.axis(1 if axis is None else axis, x.rank)
+
+
+def distill(t: Tracer, x: Tensor, teacher: Tensor, work: DType, settings: dict[str, Any]) -> Tensor:
+    """T²·Σ p·(log p - log q), p and q: softmax of the teacher's logits and of x, both divided by T.
+
+    Source: https://arxiv.org/abs/1503.02531"""
+    axis, temperature = _named_axis(t, x, settings["axis"]), float(settings["temperature"])
+    logs = [log_softmax_of(t, t.map(X / temperature, y), [axis]) for y in (x, t.still(_checked(t, x, teacher, work)))]
+    return t.reduce("sum", t.map(exp(Y) * (Y - X) * temperature**2, *logs), [axis], keepdims=False)
 
 
 def cross_entropy(t: Tracer, x: Tensor, target: Tensor, work: DType, settings: dict[str, Any]) -> Tensor:
@@ -256,6 +269,7 @@ KINDS: dict[str, Callable[..., Tensor]] = {  # a value for each element, which a
     "huber": _elementwise(_huber),
     "bce": bce,
     "kl": kl,
+    "distill": distill,
     "cosine": cosine,
     "triplet": triplet,
 }

@@ -4,18 +4,17 @@ Options have the same names in Python and JavaScript (there in camel case)."""
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
-from math import isfinite
 from typing import Any, NamedTuple
 
-from pyruntime.errors import InvalidInput, file_bytes
+from pyruntime.errors import InvalidInput
 from pyruntime.training.adapters.lora import lora_of
+from pyruntime.training.graph.loss_models import Loss, distillation, graph_of_loss
+from pyruntime.training.graph.option_checks import check_names, limit, not_negative, number, single
 from pyruntime.training.graph.recipe_tables import (
     ABOVE_ZERO,
     ALIASES,
@@ -33,25 +32,6 @@ from pyruntime.training.graph.recipe_tables import (
 MODES = ("train", "inference")
 DYNAMIC = 0.0  # a scale of the loss
 VECTORS = "vectors"  # what no_decay calls weights with at most one axis longer than 1: biases, scales of norms
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """kind: a name of LOSSES, "output" or "onnx"; output: of the model, or of the graph that the loss is; target: name
-    of the feed to compare with; scale: a factor of this loss in the sum of all; more: further outputs that it compares;
-    lengths: names of further feeds"""
-
-    kind: str
-    output: str
-    target: str = ""
-    scale: float = 1.0
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    more: tuple[str, ...] = ()
-    lengths: tuple[str, ...] = ()
-
-    @property
-    def feeds(self) -> tuple[str, ...]:
-        return (self.target, *self.lengths) if self.target else self.lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +100,7 @@ class Recipe:
 def recipe_of(options: Mapping[str, Any]) -> Recipe:
     """The recipe of a session's options. Errors: InvalidInput names the option."""
     options = {name: value for name, value in options.items() if value is not None}
-    _known("option", options, OPTIONS)
+    check_names("option", options, OPTIONS)
     found = {name: option.checked(options.get(name, option.default)) for name, option in OPTIONS.items()}
     (optimizer, settings), (schedule, timing), (norm, value) = (found[n] for n in ("optimizer", "schedule", "clip"))
     same = ("trainable", "lora", "mode", "proximal", "seed", "loss_scale", "memory", "scales")  # fields
@@ -153,15 +133,9 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, p) for p in patterns)
 
 
-def _known(what: str, value: Mapping[str, Any], known: Any) -> None:
-    for name in value:
-        if name not in known:
-            raise InvalidInput(f'there is no {what} "{name}"', hint=f"known: {', '.join(sorted(known))}")
-
-
 def _choice(what: str, value: Any, table: Mapping[str, Mapping[str, float]]) -> tuple[str, dict[str, float]]:
     """The name in "adam" or {"adam": {"rate": 0.1}}, and all its settings."""
-    name, own = (value, {}) if isinstance(value, str) else _single(what, value)
+    name, own = (value, {}) if isinstance(value, str) else single(what, value)
     plain = str(name).lower().replace("_", "")
     alias = ALIASES.get(plain, Alias(plain, {}))
     if alias.name not in table:
@@ -169,29 +143,9 @@ def _choice(what: str, value: Any, table: Mapping[str, Mapping[str, float]]) -> 
     known = table[alias.name]
     own = {k: v for k, v in own.items() if v is not None} if isinstance(own, Mapping) else {"rate": own}
     names = alias.names if plain in ALIASES else {k: k for k in known}
-    _known(f"setting of {name}", own, names)
+    check_names(f"setting of {name}", own, names)
     numbers = {names[k]: _setting(f"{name}.{k}", names[k], v, known[names[k]]) for k, v in own.items()}
     return alias.name, {**known, **alias.settings, **numbers}
-
-
-def _single(what: str, value: Any) -> tuple[str, Any]:
-    if not isinstance(value, Mapping) or len(value) != 1:
-        raise InvalidInput(f"{what} cannot be {value!r}", hint="a name, or {name: settings}")
-    return next(iter(value.items()))
-
-
-def _number(what: str, value: Any) -> float:
-    number = value if isinstance(value, (int, float)) or not hasattr(value, "__float__") else float(value)
-    if isinstance(number, bool) or not isinstance(number, (int, float)) or not isfinite(number):
-        raise InvalidInput(f"{what} cannot be {value!r}", hint="give a number")
-    return number
-
-
-def not_negative(what: str, value: Any) -> float:
-    """Errors: InvalidInput for what is no finite number from 0 on"""
-    if _number(what, value) < 0:
-        raise InvalidInput(f"{what} cannot be {value!r}", hint="a number from 0 on")
-    return float(value)
 
 
 def _setting(what: str, name: str, value: Any, default: float) -> float:
@@ -202,13 +156,7 @@ def _setting(what: str, name: str, value: Any, default: float) -> float:
     found = not_negative(what, value)
     if name in BELOW_ONE and found >= 1:
         raise InvalidInput(f"{what} cannot be {value!r}", hint="a number from 0 on, below 1")
-    return _limit(what, value) if name in ABOVE_ZERO else found
-
-
-def _limit(what: str, value: Any) -> float:
-    if _number(what, value) <= 0:
-        raise InvalidInput(f"{what} cannot be {value!r}", hint="a number above 0")
-    return float(value)
+    return limit(what, value) if name in ABOVE_ZERO else found
 
 
 def _clip(value: Any) -> tuple[float, float]:
@@ -216,16 +164,16 @@ def _clip(value: Any) -> tuple[float, float]:
     if value is None:
         return 0.0, 0.0
     if not isinstance(value, Mapping):
-        return _limit("clip", value), 0.0
-    _known("kind of clip", value, ("norm", "value"))
-    norm, each = (_limit(f"clip.{kind}", value[kind]) if kind in value else 0.0 for kind in ("norm", "value"))
+        return limit("clip", value), 0.0
+    check_names("kind of clip", value, ("norm", "value"))
+    norm, each = (limit(f"clip.{kind}", value[kind]) if kind in value else 0.0 for kind in ("norm", "value"))
     return norm, each
 
 
 def _loss_scale(value: Any) -> float | None:
     if value is None or value == "dynamic":
         return None if value is None else DYNAMIC
-    if isinstance(value, str) or _number("loss_scale", value) <= 0:
+    if isinstance(value, str) or number("loss_scale", value) <= 0:
         raise InvalidInput(f"loss_scale cannot be {value!r}", hint='"dynamic", or a number above 0')
     return float(value)
 
@@ -256,7 +204,7 @@ def _groups(value: Any) -> tuple[Group, ...]:
 
 
 def _group(value: Mapping[str, Any]) -> Group:
-    _known("setting of a group", value, ("match", "rate", "decay"))
+    check_names("setting of a group", value, ("match", "rate", "decay"))
     match = _patterns("match", value.get("match"))
     if not match:
         raise InvalidInput("a group needs names of weights", hint='{"match": "head.*", "rate": 0.01}')
@@ -274,32 +222,34 @@ def _losses(value: Any) -> tuple[Loss, ...]:
     each = list(value) if isinstance(value, (list, tuple)) else [value]
     if not each:
         raise InvalidInput("training needs a loss")
-    return tuple(_loss(one, n) for n, one in enumerate(each))
+    return tuple(part for n, one in enumerate(each) for part in _loss(one, n))
 
 
-def _loss(value: Any, n: int) -> Loss:
-    """The loss number n of those that are summed."""
+def _loss(value: Any, n: int) -> list[Loss]:
+    """The loss number n of those that are summed; two for a teacher and labels."""
     if isinstance(value, str):
-        return Loss("output", value)
+        return [Loss("output", value)]
     if not isinstance(value, Mapping):
         raise InvalidInput(f"loss cannot be {type(value).__name__}", hint='{"mse": "output"}, or the name of an output')
     rest = {name: setting for name, setting in value.items() if setting is not None}
-    scale = _number("scale of a loss", rest.pop("scale", 1.0))
+    scale = number("scale of a loss", rest.pop("scale", 1.0))
     target = rest.pop("target", "target" if n == 0 else f"target{n + 1}")
     if "onnx" in rest:
-        return _graph_of_loss(rest, scale)
+        return [graph_of_loss(rest, scale)]
+    if "distill" in rest:
+        return distillation(rest, target, scale)
     kind = next((k for k in rest if k in LOSSES or k == "output"), "")
     if not kind:
         names = ", ".join(f'"{name}"' for name in rest) or "without a name"
-        raise InvalidInput(f"loss {names} is not known", hint=f"known: output, onnx, {', '.join(LOSSES)}")
+        raise InvalidInput(f"loss {names} is not known", hint=f"known: output, onnx, distill, {', '.join(LOSSES)}")
     compared = rest.pop(kind)
     lengths = tuple(rest.pop(name, name if n == 0 else f"{name}{n + 1}") for name in LENGTHS.get(kind, ()))
     settings = LOSSES.get(kind, {})
-    _known(f"setting of {kind}", rest, settings)
+    check_names(f"setting of {kind}", rest, settings)
     output, *more = _compared(kind, compared)
     own = {name: _loss_setting(kind, name, value) for name, value in rest.items()}
     target = "" if kind in WITHOUT_TARGET else target
-    return Loss(kind, output, target, scale, {**settings, **own}, tuple(more), lengths)
+    return [Loss(kind, output, target, scale, {**settings, **own}, tuple(more), lengths)]
 
 
 def _compared(kind: str, value: Any) -> list[str]:
@@ -332,7 +282,7 @@ def _share(name: str, value: Any) -> float:
 
 
 def _whole(name: str, value: Any) -> int:
-    return int(_number(name, value))
+    return int(number(name, value))
 
 
 def _class_weights(name: str, value: Any) -> list[float]:
@@ -348,8 +298,8 @@ def _positive_weights(name: str, value: Any) -> list[float]:
 
 
 _LOSS_SETTINGS: dict[str, Callable[[str, Any], Any]] = {
-    "delta": lambda name, value: _limit(name, value),
-    "margin": lambda name, value: _number(name, value),
+    "delta": lambda name, value: limit(name, value),
+    "margin": lambda name, value: number(name, value),
     "smoothing": _share,
     "ignore_index": _whole,
     "axis": _whole,
@@ -357,22 +307,6 @@ _LOSS_SETTINGS: dict[str, Callable[[str, Any], Any]] = {
     "weights": _class_weights,
     "pos_weight": _positive_weights,
 }
-
-
-def _graph_of_loss(value: Mapping[str, Any], scale: float) -> Loss:
-    """A loss that is an ONNX model: its bytes, its path, or as pages give it, bytes in base64."""
-    _known("setting of onnx", value, ("onnx", "inputs", "output"))
-    data, inputs = value["onnx"], value.get("inputs", {})
-    if isinstance(data, (str, os.PathLike)):
-        data = file_bytes(data)
-    elif isinstance(data, Mapping) and data.keys() == {"base64"}:
-        data = base64.b64decode(data["base64"])
-    if not isinstance(data, (bytes, bytearray, memoryview)):
-        raise InvalidInput(f"onnx cannot be {type(data).__name__}", hint="the bytes of an ONNX model")
-    if not isinstance(inputs, Mapping) or not all(isinstance(v, str) for v in inputs.values()):
-        raise InvalidInput(f"inputs cannot be {inputs!r}", hint='{"input of the loss": "output of the model"}')
-    settings = {"model": base64.b64encode(data).decode(), "inputs": dict(inputs)}
-    return Loss("onnx", value.get("output", ""), "", scale, settings)
 
 
 # ── the options ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -467,7 +401,7 @@ OPTIONS = {
         "names of outputs of the model that a step also computes, as training does, in `session.step_outputs`",
     ),
     "seed": TrainingOption(
-        lambda value: int(_number("seed", value)), "number", 0,
+        lambda value: int(number("seed", value)), "number", 0,
         "of masks and random numbers; runs with the same seed and data repeat each other",
     ),
     "scales": TrainingOption(

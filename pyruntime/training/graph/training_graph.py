@@ -30,6 +30,7 @@ from pyruntime.training.graph.inference_mode import in_inference, inference_writ
 from pyruntime.training.graph.learned_scales import REASON, learned_scales, scales_of, with_learned_scales
 from pyruntime.training.graph.loss_feeds import feeds_of
 from pyruntime.training.graph.loss_graph import LossGraph
+from pyruntime.training.graph.loss_models import WITH_MODEL
 from pyruntime.training.graph.recipe import DYNAMIC, VECTORS, Recipe, matches
 from pyruntime.training.graph.separated_weights import Separated, in_turn, separated
 from pyruntime.training.graph.trained_weights import trained_weights
@@ -235,7 +236,7 @@ class _Losses:
 
     def __init__(self, model: Graph, recipe: Recipe) -> None:
         self._losses = recipe.losses
-        self._graphs = {n: LossGraph(model, x, n) for n, x in enumerate(recipe.losses) if x.kind == "onnx"}
+        self._graphs = {n: LossGraph(model, x, n) for n, x in enumerate(recipe.losses) if x.kind in WITH_MODEL}
         self.feeds: dict[str, Value] = {}
         types = {v.name: tensor_type(v.type) for v in model.outputs}
         for n, loss in enumerate(recipe.losses):

@@ -40,7 +40,8 @@ from pyruntime.training.adapters.adapter_file import Adapter, adapter_files
 from pyruntime.training.adapters.lora import Lora, Merge
 from pyruntime.training.files import safetensors
 from pyruntime.training.files.safetensors import Stored
-from pyruntime.training.graph.recipe import Recipe, not_negative, recipe_of
+from pyruntime.training.graph.option_checks import not_negative
+from pyruntime.training.graph.recipe import Recipe, recipe_of
 from pyruntime.training.graph.training_graph import training_graph
 from pyruntime.training.session.file_writing import assembled, write_file
 from pyruntime.training.session.fitting import Data, FitResult, as_given, fit

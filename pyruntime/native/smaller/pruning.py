@@ -1,0 +1,208 @@
+"""`prune`: a model without the channels whose weights are smallest."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyruntime.arguments import checked
+from pyruntime.errors import InvalidInput
+from pyruntime.ir.dtype import DType
+from pyruntime.onnx.edit import FileModel, FileNode
+from pyruntime.onnx.model_file import inlined, opener
+from pyruntime.onnx.piece_source import PieceSource
+from pyruntime.onnx.write import INITIALIZER, INPUT, OUTPUT, VALUE_INFO, literal, tensor
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+_SAME = frozenset(  # each channel is computed from that of the first input
+    "AveragePool Clip Dropout Elu Flatten Gelu GlobalAveragePool GlobalMaxPool HardSigmoid HardSwish Identity "
+    "LeakyRelu MaxPool Mish Relu Selu Sigmoid Softplus Softsign Tanh".split()
+)
+_SUMS = ("Add", "Mul", "Sub")
+_CHOICES = ("ArgMax", "LogSoftmax", "Softmax")  # of classes, which all stay
+
+
+@checked
+def prune(
+    model: str | os.PathLike[str] | bytes | ModelProto, channels: float = 0.5, *, keep: Sequence[str] = ()
+) -> bytes:  # fmt: skip
+    """The file of a model without a share of the output channels of each Conv and Gemm, those with the smallest norms
+    of their weights, and without what reads them. Channels that are added to each other go together; those of outputs
+    stay. A training session fine-tunes the rest.
+
+    channels: the share to remove, below 1; keep: patterns of names of layers whose channels stay
+    Errors: InvalidInput names a node through which channels cannot be followed, or a model without channels to remove.
+    """
+    if not 0 < channels < 1:
+        raise InvalidInput(f"channels is {channels}", hint="a share between 0 and 1")
+    open_model = opener(model)
+    file = open_model()
+    if file.ir_version < 4:
+        raise InvalidInput(
+            "in files of IR version 3 constants are inputs", hint="save the model anew with the package onnx"
+        )
+    walk = _Channels(file, tuple(keep))
+    walk.follow()
+    cuts = walk.cuts(channels)
+    if not cuts:
+        raise InvalidInput("no channels can be removed", hint="those of outputs and of kept layers stay")
+    for name, part in file.graph.named(INITIALIZER):
+        if name in cuts:
+            w = cuts[name]
+            part.pieces = tensor(name, walk.dtypes[name], w.shape, literal(np.ascontiguousarray(w).tobytes()))
+    file.graph.remove([part for _, part in file.graph.named(VALUE_INFO)])  # which have the old sizes
+    source = PieceSource(inlined(file), open_model().opened, {})
+    return source.read(0, source.size)
+
+
+@dataclass(eq=False, slots=True)
+class _Group:
+    """Channels that stay or go together. places: axes of weights that they are, each with the number of elements of a
+    channel; makers: of these, those of layers that compute them, whose norms count; is_fixed: they stay; other: the
+    group that this one is a part of"""
+
+    count: int
+    places: list[tuple[str, int, int]] = field(default_factory=list)
+    makers: list[tuple[str, int]] = field(default_factory=list)
+    is_fixed: bool = False
+    other: _Group | None = None
+
+    def whole(self) -> _Group:
+        return self.other.whole() if self.other else self
+
+    def join(self, group: _Group) -> None:
+        a, b = self.whole(), group.whole()
+        if a is not b:
+            a.places += b.places
+            a.makers += b.makers
+            a.is_fixed |= b.is_fixed
+            b.other = a
+
+
+class _Channels:
+    """Follows channels, axis 1 of values, through a graph."""
+
+    def __init__(self, file: FileModel, keep: tuple[str, ...]) -> None:
+        self._file, self._keep = file, keep
+        overridable = {name for name, _ in file.graph.named(INPUT)}
+        self._parts = {name: part for name, part in file.graph.named(INITIALIZER) if name not in overridable}
+        self._readers = Counter(x for graph in file.graph.all() for n in graph.nodes for x in {*n.inputs})
+        self._values: dict[str, tuple[_Group, int]] = {}  # groups and ranks
+        self._made: list[_Group] = []
+        self.dtypes: dict[str, DType] = {}
+
+    def follow(self) -> None:
+        """Errors: InvalidInput"""
+        outputs = {name for name, _ in self._file.graph.named(OUTPUT)}
+        for n in self._file.graph.nodes:
+            found = self._result(n)
+            if found:
+                self._values[n.outputs[0]] = found
+                found[0].whole().is_fixed |= not outputs.isdisjoint(n.outputs)
+
+    def cuts(self, share: float) -> dict[str, np.ndarray]:
+        """New values of weights, by name."""
+        found: dict[str, np.ndarray] = {}
+        for g in dict.fromkeys(g.whole() for g in self._made):
+            left = max(1, round(g.count * (1 - share)))
+            if g.is_fixed or left == g.count:
+                continue
+            squares = sum(self._squares(name, axis) for name, axis in g.makers)
+            channels = np.sort(np.argsort(-squares, kind="stable")[:left])
+            for name, axis, each in g.places:
+                places = (channels[:, None] * each + np.arange(each)).ravel()
+                found[name] = np.take(found.get(name, self._weight(name)), places, axis)
+        return found
+
+    def _squares(self, name: str, axis: int) -> Any:
+        w = np.moveaxis(self._weight(name), axis, 0)
+        return np.square(w.reshape(len(w), -1), dtype=np.float64).sum(1)
+
+    def _weight(self, name: str) -> np.ndarray:
+        part = self._parts[name]
+        w = self._file.weight((part.start, part.end))
+        self.dtypes[name] = w.dtype
+        return np.frombuffer(w.read(), w.dtype.name).reshape(w.shape)
+
+    # ── nodes ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _result(self, n: FileNode) -> tuple[_Group, int] | None:
+        """The channels of what a node computes, and its rank."""
+        inner = {x for g in n.graphs for h in g.all() for m in h.nodes for x in m.inputs}
+        if not inner.isdisjoint(self._values):
+            raise self._unknown(n)
+        op = n.op if n.domain in ("", "ai.onnx") else ""
+        is_plain = n.attributes.get("group", 1) == 1 and not n.attributes.get("transA", 0)
+        if op in ("Conv", "Gemm") and n.inputs[1] in self._parts and is_plain:
+            return self._layer(n)
+        known = [self._values[x] for x in n.inputs if x in self._values]
+        if not known:
+            return None
+        group, rank = known[0]
+        if op in _CHOICES:
+            group.whole().is_fixed = True
+            return None
+        if op == "BatchNormalization" and n.inputs[0] in self._values:
+            for x in n.inputs[1:5]:
+                self._place(n, group, x, 0)
+        elif op in _SUMS:
+            self._sum(n, known)
+        elif op not in _SAME or n.inputs[0] not in self._values or n.attributes.get("axis", 1) != 1:
+            raise self._unknown(n)
+        return group, 2 if op == "Flatten" else max(r for _, r in known)
+
+    def _layer(self, n: FileNode) -> tuple[_Group, int]:
+        w = self._weight(n.inputs[1])
+        out = 1 if n.op == "Gemm" and not n.attributes.get("transB", 0) else 0
+        group = _Group(w.shape[out], makers=[(n.inputs[1], out)])
+        name = n.name or n.outputs[0]
+        group.is_fixed = any(fnmatchcase(name, pattern) for pattern in self._keep)
+        self._made.append(group)
+        if before := self._values.get(n.inputs[0]):
+            self._place(n, before[0], n.inputs[1], 1 - out)
+        self._place(n, group, n.inputs[1], out)
+        if len(n.inputs) > 2 and n.inputs[2]:
+            if n.inputs[2] not in self._parts:
+                raise self._unknown(n)
+            bias = self._weight(n.inputs[2]).shape
+            if bias and bias[-1] != 1:
+                self._place(n, group, n.inputs[2], len(bias) - 1)
+        return group, w.ndim
+
+    def _sum(self, n: FileNode, known: list[tuple[_Group, int]]) -> None:
+        group, rank = known[0]
+        if len(known) == 2:
+            if group.count != known[1][0].count:
+                raise self._unknown(n)
+            group.join(known[1][0])
+            return
+        other = next(x for x in n.inputs if x not in self._values)
+        if other not in self._parts:
+            raise self._unknown(n)
+        shape = self._weight(other).shape
+        axis = len(shape) - rank + 1
+        if axis >= 0 and shape[axis] != 1:
+            self._place(n, group, other, axis)
+
+    def _place(self, n: FileNode, group: _Group, name: str, axis: int) -> None:
+        """An axis of a weight has these channels. Errors: InvalidInput"""
+        size = self._weight(name).shape[axis] if name in self._parts else 0
+        g = group.whole()
+        if not size or size % g.count or self._readers[name] > 1:
+            raise self._unknown(n)
+        g.places.append((name, axis, size // g.count))
+
+    def _unknown(self, n: FileNode) -> InvalidInput:
+        text = f'{n.op} "{n.name or n.outputs[0]}": channels cannot be followed through it'
+        before = [x for x in n.inputs if x in self._values]
+        return InvalidInput(
+            text, hint=f"it reads {', '.join(before) or 'weights'}; cut the model before it, or change it"
+        )
