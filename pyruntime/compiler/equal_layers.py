@@ -23,6 +23,8 @@ class Layers:
         self.graph, self.first, self.period, self.count = graph, first, period, count
         self.last = count - 1
         self.copied = range(MODEL + 1, self.last)
+        self._labels = {id(node): node.label for node in graph.nodes[first : first + count * period]}
+        self._names: dict[tuple[int, int], dict[str, str]] = {}
         self.short = self._short()
         kept = (*range(MODEL + 1), self.last)
         own = [x for x, y in self.names(MODEL + 1).items() if x != y and x in graph.weights]
@@ -35,6 +37,12 @@ class Layers:
 
     def names(self, layer: int, like: int = MODEL) -> dict[str, str]:
         """By name of a value that nodes of the layer `like` mention, the one that those of `layer` do."""
+        key = (layer, like)
+        if key not in self._names:
+            self._names[key] = self._corresponding(*key)
+        return self._names[key]
+
+    def _corresponding(self, layer: int, like: int) -> dict[str, str]:
         pairs = zip(self.nodes(like), self.nodes(layer), strict=True)
         return {
             x: y for a, b in pairs
@@ -45,7 +53,8 @@ class Layers:
         """By label of a node of the layer `like`, that of `layer`."""
         names = self.names(layer, like)
         unpacked = {unpacking(x): unpacking(y) for x, y in names.items() if x in self.graph.weights}
-        return unpacked | {a.label: b.label for a, b in zip(self.nodes(like), self.nodes(layer), strict=True)}
+        own = self._labels
+        return unpacked | {own[id(a)]: own[id(b)] for a, b in zip(self.nodes(like), self.nodes(layer), strict=True)}
 
     def layer_of(self, label: str) -> int | None:
         """The layer of the node with a label, or of the weight with a name; None if it belongs to no layer."""
@@ -91,7 +100,14 @@ class _Search:
                 self.users.setdefault(name, []).append(n)
         self.inputs = {v.name for v in graph.inputs}
         self.outputs = {v.name for v in graph.outputs}
-        self.kinds = [(n.op, n.domain, n.overload, n.opset, len(n.inputs), len(n.outputs)) for n in self.nodes]
+        self.kinds = [self._kind(n) for n in self.nodes]
+
+    def _kind(self, node: Node) -> object:
+        """Equal for nodes that differ in names of values alone."""
+        if (node.domain, node.op, node.overload) in self.graph.functions or any(True for _ in subgraphs(node)):
+            return id(node)
+        attrs = repr(node.attrs) if node.attrs else ""
+        return node.op, node.domain, node.opset, node.overload, len(node.inputs), len(node.outputs), attrs
 
     def found(self) -> Layers | None:
         first, period, more = max(map(self._run, self._periods()), key=lambda run: run[1] * run[2], default=(0, 0, 0))
@@ -129,12 +145,8 @@ class _Search:
 
     def _alike(self, n: int, m: int) -> bool:
         """Whether two nodes compute the same from operands of the same kinds at the same distances."""
-        a, b = self.nodes[n], self.nodes[m]
-        if self.kinds[n] != self.kinds[m] or (a.attrs or b.attrs) and repr(a.attrs) != repr(b.attrs):
-            return False
-        if any(True for _ in subgraphs(a)) or (a.domain, a.op, a.overload) in self.graph.functions:
-            return False
-        return all(x == y or self._operands(n, x, m, y) for x, y in zip(a.inputs, b.inputs, strict=True))
+        pairs = zip(self.nodes[n].inputs, self.nodes[m].inputs, strict=False)  # kinds have the number
+        return self.kinds[n] == self.kinds[m] and all(x == y or self._operands(n, x, m, y) for x, y in pairs)
 
     def _operands(self, n: int, x: str, m: int, y: str) -> bool:
         made_x, made_y = self.makers.get(x), self.makers.get(y)
