@@ -27,8 +27,20 @@ from kit import zoo
 from pyruntime.cli.common import random_array
 from pyruntime.cli.serve import Server
 
-SMALL = """bert_tiny efficientnet_b0 gpt2_tiny llama_mini llama_mini.qdq lstm_tagger minilm.dyn mobilenet_v2
- superres vit_tiny wav2vec2_mini yolo_nms""".split()
+SMALL = """bert_tiny efficientnet_b0 gpt2_tiny llama_mini llama_mini.fp16 llama_mini.nb4 llama_mini.qdq lstm_tagger
+ minilm.dyn mobilenet_v2 mobilenet_v2.qdq superres unet_resize vit_tiny wav2vec2_mini whisper_tiny_decoder
+ whisper_tiny_encoder yolo_nms""".split()
+# networks of kit/field: float32, quantised around float operators (qdq), operators on codes (qop), codes of products
+FIELD = {
+    "pictures": """residual.f32 residual.qdq residual.qop shuffled.f32 shuffled.qdq shuffled.qop ghosts.f32 ghosts.qdq
+ ghosts.qop wide_windows.f32 wide_windows.qdq inverted.f32 inverted.qdq inverted.qop windows.f32 windows.dynamic
+ windows.qdq""",
+    "detectors, segmenters, text": """detector.f32 detector.qdq detector.qop light_detector.f32 light_detector.qdq
+ light_detector.qop nested.f32 nested.qdq nested.qop text_finder.f32 text_finder.qdq writing.f32 writing.dynamic
+ writing.qdq""",
+    "sequences": """encoder.f32 encoder.dynamic encoder.qdq encoder.qop conformer.f32 conformer.dynamic conformer.qdq
+ speech.f32 speech.qdq speech.qop tagger.f32 tagger.dynamic@32""",
+}
 PROGRAMS = ROOT / "build" / "programs"
 # models with trained weights in packages of others (scripts/setup.sh): sizes of their dims
 REAL: dict[str, dict[str, int]] = {
@@ -52,6 +64,7 @@ GROUPS = {
     "small": [*SMALL],
     "large": ["minilm", "resnet50", *(f"products_{size}" for size in LARGE)],
     "real weights": [models.SILERO, *REAL],
+    **{group: names.split() for group, names in FIELD.items()},
 }
 SOURCES = ("url", "buffer")
 VISITS = ("first", "second")
@@ -186,12 +199,20 @@ def line(name: str, source: str, times: Times) -> str:
 
 
 def summary(times: Times, names: list[str]) -> str:
-    """Geometric means over models and sources."""
+    """Geometric means over models and sources, and the largest ratio of each visit."""
     found = {(name, source) for name, source, *_ in times}
 
+    def ratios(chosen: Iterable[str], visit: str) -> dict[str, float]:
+        of = {key: ratio(times, (*key, visit)) for key in found if key[0] in chosen}
+        return {f"{name} from {source}": value for (name, source), value in of.items()}
+
     def mean(chosen: Iterable[str], visit: str) -> str:
-        ratios = [ratio(times, (name, source, visit)) for name, source in found if name in chosen]
-        return f"{statistics.geometric_mean(ratios):.2f}" if ratios else "-"
+        values = ratios(chosen, visit).values()
+        return f"{statistics.geometric_mean(values):.2f}" if values else "-"
 
     groups = ", ".join(f"{group} {mean([n for n in names if group_of(n) == group], 'first')}" for group in GROUPS)
-    return f"ready vs onnxruntime-web: {groups}; second visit {mean(names, 'second')}"
+    lines = [f"ready vs onnxruntime-web: {groups}"]
+    for visit in VISITS:
+        worst, value = max(ratios(names, visit).items(), key=lambda item: item[1])
+        lines.append(f"{visit} visits: {len(names)} models, mean {mean(names, visit)}, worst {value:.2f} ({worst})")
+    return "\n".join(lines)
