@@ -16,6 +16,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from pyruntime.codegen.choices import Chosen
+from pyruntime.compiler.collection import collect as collect  # the page calls it
 from pyruntime.compiler.collection import without_collection
 from pyruntime.compiler.compile import Compiled, Stopwatch, compile_graph
 from pyruntime.compiler.settings import Settings
@@ -208,7 +209,7 @@ class PagePrograms(Specialiser[Compilation]):
 class Model:
     """A model and the Programs made from it."""
 
-    @without_collection()  # reading the graph makes many objects, too
+    @without_collection(until_idle=True)  # reading the graph makes many objects, too
     def __init__(self, read: Read, size: int, options: dict[str, Any], graph: Graph | None = None) -> None:
         """graph: the model's graph, if it is already read"""
         watch = Stopwatch()

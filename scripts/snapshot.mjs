@@ -34,7 +34,7 @@ export async function snapshot(dist, whole, glue, build, code) {
   return atOneTime(async () => {
     const pyodide = await loadPyodide(settings(whole));
     pyodide.FS.writeFile(ENGINE, engine);
-    pyodide.runPython(STARTED);
+    pyodide.runPython(`${STARTED}\npyruntime.compiler.collection.collect_when_idle()`); // python.js calls it
     return image(pyodide, initial, starts, code, { build: buildNumber(build), stdlib: crc32(stdlib), engine: crc32(engine) });
   });
 }

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from pyruntime.compiler import collection
 from pyruntime.compiler.collection import without_collection
 
 
@@ -46,3 +47,25 @@ def test_it_starts_in_the_child_of_a_fork():
         if not child:
             os._exit(not gc.isenabled())
         assert os.waitpid(child, 0)[1] == 0
+
+
+def test_it_waits_for_a_host_that_calls_it_when_idle(monkeypatch):
+    with collection.without_collection(until_idle=True):
+        pass
+    assert gc.isenabled()
+    monkeypatch.setattr(collection._Compilations, "called", False)  # restored
+    collection.collect_when_idle()
+    try:
+        with collection.without_collection(until_idle=True), collection.without_collection():
+            pass
+        assert not gc.isenabled()
+        with collection.without_collection(until_idle=True):
+            collection.collect()
+            assert not gc.isenabled()
+        collection.collect()
+        assert gc.isenabled()
+        with collection.without_collection():
+            pass
+        assert gc.isenabled()
+    finally:
+        gc.enable()

@@ -71,6 +71,8 @@ const AWAITS = /\b(await|async\w*|run_sync)\b/;
 /** Python errors that may come from a file that could not be fetched. */
 const WANTS_FILE = /OSError|Import(Error)?|EOFError/;
 
+const IDLE = 2000; // ms after which the first run has probably ended
+
 /** One interpreter. */
 export class Python {
   /** @param {PyodideAPI} pyodide */
@@ -165,6 +167,7 @@ export class Python {
    * @returns {PythonModel}
    */
   open(read, size, options, stop) {
+    setTimeout(() => this.engine.collect(), IDLE);
     return new PythonModel(this, this.stoppable(stop, () => this.engine.create(read, size, JSON.stringify(options))));
   }
 
