@@ -87,7 +87,8 @@ def _joined(tensors: list[Tensor]) -> _Joined:
 
 
 def _copies(kernel: Loops, joined: _Joined, first: int, count: int, is_before: bool) -> Loops:
-    """A procedure that copies `count` of the tensors, from number `first` on, into the joined one or back."""
+    """A procedure that copies `count` of the tensors, from number `first` on, into the joined one or back. Each that
+    writes the joined one names it as scratch memory, because calls are ordered by what they write."""
     k, tensors = Builder(), joined.tensors[first : first + count]
     longest: AnyDim = 0
     for t in tensors:
@@ -106,7 +107,7 @@ def _copies(kernel: Loops, joined: _Joined, first: int, count: int, is_before: b
                 else:
                     k.store(t, coords, joined.whole.at(place))
     made = copy(kernel)
-    made.name, made.body, made.scratch = "copies", k.body, (joined.whole,) if is_before and not first else ()
+    made.name, made.body, made.scratch = "copies", k.body, (joined.whole,) if is_before else ()
     whole, own = (joined.whole,), tuple(tensors)
     made.args, made.outputs = (own, whole) if is_before else (whole, own)
     return made
