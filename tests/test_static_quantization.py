@@ -135,6 +135,14 @@ def test_ranges_without_numbers() -> None:
     assert all(np.isfinite(e) for e in found.errors.values())
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_numbers_at_the_end_of_the_range_alone(method: str) -> None:
+    """As masks and one-hot codes have them: no range is without these."""
+    x = RNG.integers(0, 2, (1, 3, 8, 8)).astype(np.float32)
+    data = net([node("Conv", "x w", "y")], [1, 4, 8, 8], [1, 3, 8, 8], w=(4, 3, 1, 1))
+    assert quantize_static(data, [{"x": x}], calibration=method).errors["y"] < 0.02
+
+
 def test_outliers_are_left_out() -> None:
     """One number of many is a hundred times as large as the others: a range without it loses less."""
     x = RNG.normal(size=(1, 3, 96, 96)).astype(np.float32)

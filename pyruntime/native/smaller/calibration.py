@@ -71,8 +71,8 @@ def _divergence(h: Histogram, low: float, high: float) -> float:
     sums, counts = (np.bincount(level, x, _LEVELS) for x in (inner, inner > 0))
     q = np.full(len(p), _OUTSIDE / len(p))
     q[first:last] = np.where(inner > 0, sums[level] / np.maximum(counts[level], 1), 0)
-    known = (p > 0) & (q > 0)
-    return float((p[known] * np.log(p[known] / q[known] * q[known].sum())).sum())
+    known = p > 0
+    return float((p[known] * np.log(p[known] / q[known])).sum())
 
 
 def scale_of(low: float, high: float) -> tuple[float, int]:
