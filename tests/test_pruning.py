@@ -95,6 +95,7 @@ def text(body: str, ir: int = 8) -> bytes:
 REFUSED = [
     (text("b = Softmax<axis = 1>(a) y = Conv(b, v)"), {}, "no channels can"),
     (text("b = Conv<group = 4>(a, d) y = Conv(b, v)"), {}, 'Conv "b"'),
+    (text("b = GlobalAveragePool(a) c = Flatten(b) e = Add(a, c) y = Conv(e, v)"), {}, 'Add "e"'),
     (text("b = CumSum(a, n) y = Conv(b, v)"), {}, 'CumSum "b"'),
     (text("b = Concat<axis = 1>(a, x) y = Conv(b, u)"), {}, 'Concat "b"'),
     (text("b = Conv(x, w) c = Add(a, b) y = Conv(c, v)"), {}, 'Conv "a"'),

@@ -129,10 +129,37 @@ def test_names_that_are_in_use() -> None:
     assert error(small, [onnxruntime.InferenceSession(data).run(None, samples[0])], samples) < 0.03
 
 
-def test_ranges_without_numbers() -> None:
-    data, samples, _ = CASES["zeros"]
-    found = quantize_static(data, samples, calibration="entropy")
-    assert all(np.isfinite(e) for e in found.errors.values())
+def moved_constant() -> bytes:
+    nodes = [
+        node("Transpose", "b", "c", perm=[3, 0, 1, 2]), node("Conv", "x w", "a"), node("Add", "a c", "d"),
+        node("Conv", "d v", "y"),
+    ]  # fmt: skip
+    return net(nodes, ["N", 2, 8, 8], ["N", 3, 8, 8], w=(4, 3, 1, 1), b=(4, 1, 1, 1), v=(2, 4, 1, 1))
+
+
+def dead_channel() -> bytes:
+    """Weights near 0 beside a bias: in the scale of their sums it has more than 32 bits."""
+    weights = {"w": np.ones((2, 3, 3, 3), np.float32), "b": np.array([0.5, -2], np.float32)}
+    weights["w"][1] = 1e-9
+    return model([node("Conv", "x w b", "y")], {"x": (T.FLOAT, ["N", 3, 8, 8])}, {"y": (T.FLOAT, None)}, weights)
+
+
+UNCOMMON = {
+    "four different numbers": (moved_constant(), [{"x": np.zeros((1, 3, 8, 8), np.float32)}]),
+    "subnormal numbers": (moved_constant(), [{"x": np.full((1, 3, 8, 8), 1e-42, np.float32)}]),
+    "a constant that moves": (moved_constant(), normal(2, 2, 3, 8, 8)),
+    "a dead channel": (dead_channel(), normal(2, 2, 3, 8, 8)),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", UNCOMMON)
+def test_uncommon_values(name: str, method: str) -> None:
+    data, samples = UNCOMMON[name]
+    expected = [onnxruntime.InferenceSession(data).run(None, feeds) for feeds in samples]
+    for trainable in (False, True):
+        small = quantize_static(data, samples, calibration=method, trainable=trainable).to_bytes()
+        assert error(small, expected, samples) < 0.05
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -169,6 +196,7 @@ def test_trainable_computes_the_same() -> None:
 
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (convolutional(), {"samples": []}, "needs samples"),
+    (convolutional(), {"samples": [np.zeros((1, 1, 8, 8), np.float32)]}, "a dict of tensors by name"),
     (convolutional(), {"samples": [{"image": np.full((1, 1, 8, 8), np.nan, np.float32)}]}, '"image" has numbers'),
     (convolutional(), {"calibration": "mean"}, "range, percentile, entropy"),
     (convolutional(), {"percentile": 10.0}, "above 50"),
@@ -183,6 +211,23 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
 def test_refused(data: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         quantize_static(data, **{"samples": [{"image": np.zeros((1, 1, 8, 8), np.float32)}], **options})
+
+
+IMAGE = np.zeros((2, 1, 8, 8), np.float32)
+UNFIT: list[tuple[bytes, Any, str]] = [
+    (convolutional(), {"image": IMAGE}, 'a sample has no "label"'),
+    (convolutional(), {"image": IMAGE, "label": np.arange(3)}, "3 labels for 2 places"),
+    (convolutional(), IMAGE, "needs samples"),
+    (model([node("Flatten", "image", "y")], {"image": (T.FLOAT, None)}, {"y": (T.FLOAT, None)}, {}), {"image": IMAGE},
+     "shapes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("after", "feeds", "message"), UNFIT, ids=[row[2] for row in UNFIT])
+def test_comparisons_refused(after: bytes, feeds: Any, message: str) -> None:
+    labels = None if "shapes" in message else "label"
+    with pytest.raises(InvalidInput, match=message):
+        compare_models(convolutional(), after, [feeds], labels=labels)
 
 
 def test_comparison_and_command(tmp_path: Path, capsys: Any) -> None:
@@ -201,3 +246,6 @@ def test_comparison_and_command(tmp_path: Path, capsys: Any) -> None:
     assert found.size[1] < 0.6 * found.size[0] and found.error < 0.05 and min(found.seconds) > 0
     with pytest.raises(InvalidInput, match="needs samples"):
         compare_models(*paths[:2], [])
+    np.savez(tmp_path / "one.npz", image=IMAGE, y=np.int64(3))
+    assert main(["quantize", *paths[:2], "--samples", str(tmp_path / "one.npz"), "--labels", "y"]) != 0
+    assert "1 labels for 2 places" in capsys.readouterr().err

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """The samples. Rows of an array are several samples if the model takes fewer at once. Errors: InvalidInput"""
+    """The samples. Rows of arrays are several samples if the model takes fewer at once. Errors: InvalidInput"""
     if not args.model.is_file():
         raise not_found(args.model)
     paths = sorted(args.samples.glob("*.npz")) if args.samples.is_dir() else [args.samples]
@@ -37,8 +37,12 @@ def read(args: argparse.Namespace) -> list[dict[str, Any]]:
         args.inputs = path
         arrays = common.feeds(args, inputs)
         count = max((len(x) for x in arrays.values() if x.ndim), default=1)
-        step = size or count
-        found += [{name: x[n : n + step] for name, x in arrays.items()} for n in range(0, count - step + 1, step)]
+        step = size or max(count, 1)
+        cut = {name for name, x in arrays.items() if x.ndim and len(x) == count}
+        found += [
+            {name: x[n : n + step] if name in cut else x for name, x in arrays.items()}
+            for n in range(0, max(count - step, 0) + 1, step)
+        ]
     return found
 
 

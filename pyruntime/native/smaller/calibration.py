@@ -11,6 +11,7 @@ METHODS = ("range", "percentile", "entropy")
 _BINS = 2048  # of magnitudes of each sign
 _LEVELS = 256  # of codes
 _STEP = 16  # bins between two ranges that entropy compares
+_LEAST = 1e-30  # magnitudes, which can be divided into bins
 _OUTSIDE = 1e-4  # the share of numbers that codes are taken to tell of what is outside of their range
 
 
@@ -31,7 +32,7 @@ class Histogram:
             raise InvalidInput(f'"{name}" has numbers that are not finite on these samples', hint="keep its layers")
         self.low, self.high = min(self.low, low), max(self.high, high)
         largest = max(-low, high)
-        self.most = self.most or largest
+        self.most = self.most or (max(largest, _LEAST) if largest else 0.0)
         while largest > self.most:
             self.most *= 2
             inner = self.counts.reshape(-1, 2).sum(1)

@@ -49,9 +49,10 @@ def compare_models(
 
     samples: inputs by name; labels: the name of integers in the samples, which are the right classes. These are the
         last axis of the first output, or axis 1 if it has four axes and more
-    Errors: InvalidInput without samples; those of a session for models that cannot run."""
+    Errors: InvalidInput without samples, and for labels or results that do not fit each other; those of a session for
+        models that cannot run."""
     given = list(samples)
-    if not given:
+    if not given or not all(isinstance(feeds, Mapping) for feeds in given):
         raise InvalidInput("a comparison needs samples", hint="inputs by name")
     models = [_whole(model) for model in (before, after)]
     sessions = [Session(data) for data in models]
@@ -60,10 +61,13 @@ def compare_models(
         [np.asarray(s.run([s.get_outputs()[0].name], _only(feeds, names))[0], np.float64) for feeds in given]
         for s, names in zip(sessions, inputs, strict=True)
     ]
+    for x, y in zip(*runs, strict=True):
+        if x.shape != y.shape:
+            raise InvalidInput(f"the first outputs of the models have the shapes {x.shape} and {y.shape}")
     sums = [(np.square(y - x).sum(), np.square(x).sum()) for x, y in zip(*runs, strict=True)]
     error, size = (float(sum(part)) for part in zip(*sums, strict=True))
     classes = [np.concatenate([_classes(y) for y in ys]) for ys in runs]
-    right = None if labels is None else np.concatenate([np.ravel(feeds[labels]) for feeds in given])
+    right = None if labels is None else _labels(given, labels, classes[0].size)
     shares = None if right is None else [float((found == right).mean()) for found in classes]
     return Comparison(
         (len(models[0]), len(models[1])),
@@ -72,6 +76,16 @@ def compare_models(
         (error / size) ** 0.5 if size else float(error > 0),
         None if shares is None else (shares[0], shares[1]),
     )
+
+
+def _labels(given: list[Mapping[str, Any]], name: str, count: int) -> np.ndarray:
+    """Errors: InvalidInput"""
+    if not all(name in feeds for feeds in given):
+        raise InvalidInput(f'a sample has no "{name}"', hint="labels names integers beside the inputs")
+    found = np.concatenate([np.ravel(feeds[name]) for feeds in given])
+    if found.size != count:
+        raise InvalidInput(f'"{name}" has {found.size} labels for {count} places')
+    return found
 
 
 def _whole(model: Any) -> bytes:

@@ -21,7 +21,7 @@ _BIASED = ("Conv", "Gemm")
 def folded(data: bytes, external: External | None = None) -> bytes:
     """The model of a file whose QuantizeLinear nodes of constants are replaced by their codes."""
     file = FileModel(MemorySource(data), external)
-    constants = _Constants(file.graph)
+    constants = Constants(file.graph)
     replaced: dict[FileNode, list[FileNode]] = {}
     made: list[Part] = []
     gone = set()
@@ -61,7 +61,7 @@ def free_prefix(file: FileModel) -> str:
     return next(prefix for prefix in found if not any(name.startswith(prefix) for name in names))
 
 
-class _Constants:
+class Constants:
     def __init__(self, graph: FileGraph) -> None:
         self._file = graph.file
         self._parts = dict(graph.named(INITIALIZER))

@@ -180,7 +180,7 @@ class _Channels:
     def _sum(self, n: FileNode, known: list[tuple[_Group, int]]) -> None:
         group, rank = known[0]
         if len(known) == 2:
-            if group.count != known[1][0].count:
+            if (group.count, rank) != (known[1][0].count, known[1][1]):  # another rank: axes of other meanings
                 raise self._unknown(n)
             group.join(known[1][0])
             return

@@ -17,7 +17,7 @@ from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import F32, I8, DType
 from pyruntime.native.sessions.session import Session
 from pyruntime.native.smaller import calibration as ranges
-from pyruntime.native.smaller.folded_codes import folded, free_prefix
+from pyruntime.native.smaller.folded_codes import Constants, folded, free_prefix
 from pyruntime.onnx.edit import FileModel, FileNode, Part, insert, new, new_node, renamed
 from pyruntime.onnx.model_file import Open, inlined, opener
 from pyruntime.onnx.piece_source import PieceSource
@@ -41,6 +41,7 @@ _JOINS = (
     "Sigmoid",
 )  # of codes, if an input is codes already
 _LIMITS = ("Clip", "Relu")  # codes of the result saturate as they do
+_MOST_BIAS = 2**30  # leaves half of 32 bits for the products
 _OPSET = 13  # from which on scales can have an axis
 
 
@@ -125,9 +126,10 @@ class _Work:
 
     def _choose(self, file: FileModel) -> None:
         nodes = file.graph.nodes
-        constants = {name for name, _ in file.graph.named(INITIALIZER)} | {
-            n.outputs[0] for n in nodes if n.op == "Constant"
-        }
+        constants = {"", *(name for name, _ in file.graph.named(INITIALIZER))}
+        for n in nodes:
+            if n.op == "Constant" or (n.inputs and constants.issuperset(n.inputs)):
+                constants |= {*n.outputs}
         outputs = {name for name, _ in file.graph.named(OUTPUT)}
         readers: dict[str, list[FileNode]] = {}
         for n in nodes:
@@ -174,7 +176,8 @@ class _Work:
         seen: dict[str, ranges.Histogram | None] = {x: ranges.Histogram() for x in self.codes.values()}
         results = []
         for feeds in samples:
-            found = {**feeds, **dict(zip(names, session.run(names, feeds), strict=True))}
+            made = session.run(names, feeds)
+            found = {**feeds, **dict(zip(names, made, strict=True))}
             for name, histogram in seen.items():
                 x = np.asarray(found[name])
                 if histogram is None or x.dtype != np.float32:
@@ -195,7 +198,8 @@ class _Work:
         for origin, (scale, zero) in self.scales.items():
             made |= _initializer(f"{self.prefix}{origin}.scale", F32, np.float32(scale))
             made |= _initializer(f"{self.prefix}{origin}.zero", I8, np.int8(zero))
-        weights = {a.node: _weight(a, self.prefix, made) for a in layers}
+        constants = Constants(file.graph)
+        weights = {a.node: _weight(a, self.prefix, made, self._least(a, constants)) for a in layers}
         graph = file.graph
         outputs = {name for name, _ in graph.named(OUTPUT)}
         can_drop = not any(n.graphs for n in graph.nodes)  # graphs inside may read what Relu returns
@@ -219,6 +223,14 @@ class _Work:
         insert(graph.parts, [*made.values()])
         source = PieceSource(inlined(file), self.open_model().opened, {})
         return source.read(0, source.size)
+
+    def _least(self, layer: Layer, constants: Constants) -> Any:
+        """The scales of a weight from which on the codes of its bias, which has the scale of the sums, fit 32 bits."""
+        source, _, *biases = layer.node.inputs
+        bias = constants.get(biases[0]) if biases and source in self.codes else None
+        if bias is None or bias.ndim != 1:
+            return 0
+        return np.abs(bias.astype(np.float64)) / (self.scales[self.codes[source]][0] * _MOST_BIAS)
 
     def _is_positive(self, name: str) -> bool:
         """Whether the least code of a value is that of 0, so that codes saturate as Relu does."""
@@ -253,16 +265,16 @@ def _axis(layer: Layer) -> int:
     return 1 if layer.node.op != "Conv" and layer.has_columns else 0
 
 
-def _weight(layer: Layer, prefix: str, made: dict[str, Part]) -> tuple[list[FileNode], str]:
-    """Nodes that round a weight to codes with a scale for each channel, and what they compute. A weight of several
-    layers is rounded once for each."""
+def _weight(layer: Layer, prefix: str, made: dict[str, Part], least: Any) -> tuple[list[FileNode], str]:
+    """Nodes that round a weight to codes with a scale for each channel, from `least` on, and what they compute. Weights
+    of several layers are rounded once for each."""
     w = np.frombuffer(layer.weight.read(), "<f4").reshape(layer.shape)
     axis = _axis(layer)
     most = np.abs(w).max(axis=tuple(n for n in range(w.ndim) if n != axis))
     if not np.isfinite(most).all():
         raise InvalidInput(f'layer "{layer.name}" has weights that are not finite', hint=f'keep=["{layer.name}"]')
     name = f"{prefix}{layer.node.outputs[0]}.weight"
-    made |= _initializer(f"{name}.scale", F32, np.where(most > 0, most / 127, 1).astype(np.float32))
+    made |= _initializer(f"{name}.scale", F32, np.maximum(np.where(most > 0, most / 127, 1), least).astype(np.float32))
     made |= _initializer(f"{name}.zero", I8, np.zeros(len(most), np.int8))
     scale, attributes = [f"{name}.scale", f"{name}.zero"], {"axis": axis}
     nodes = [
