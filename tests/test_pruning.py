@@ -87,11 +87,13 @@ def test_a_pruned_net_is_fine_tuned() -> None:
 def text(body: str, ir: int = 8) -> bytes:
     found = parser.parse_model(f"""<ir_version: {ir}, opset_import: ["" : 17]>
         g (float[1, 3, 8, 8] x) => (float[1, 2, 8, 8] y) {{ a = Conv(x, w) {body} }}""")
-    weights = random(0, w=(4, 3, 1, 1), v=(2, 4, 1, 1), d=(4, 1, 1, 1), u=(2, 7, 1, 1))
+    weights = random(0, w=(4, 3, 1, 1), v=(2, 4, 1, 1), d=(4, 1, 1, 1), u=(2, 7, 1, 1), s=(4,), k=(1, 1, 4, 1, 1))
     found.graph.initializer.extend(numpy_helper.from_array(w, name) for name, w in weights.items())
     return found.SerializeToString()
 
 
+_RANKS = """b = GlobalAveragePool(a) c = Flatten(b) p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(a)
+    d = Add(p, c) y = Conv<pads = [2, 2, 2, 2]>(d, v)"""  # channels of c are columns of p
 REFUSED = [
     (text("b = Softmax<axis = 1>(a) y = Conv(b, v)"), {}, "no channels can"),
     (text("b = Conv<group = 4>(a, d) y = Conv(b, v)"), {}, 'Conv "b"'),
@@ -99,6 +101,9 @@ REFUSED = [
     (text("b = CumSum(a, n) y = Conv(b, v)"), {}, 'CumSum "b"'),
     (text("b = Concat<axis = 1>(a, x) y = Conv(b, u)"), {}, 'Concat "b"'),
     (text("b = Conv(x, w) c = Add(a, b) y = Conv(c, v)"), {}, 'Conv "a"'),
+    (text("b = BatchNormalization(a, s, s, s, s) y = Conv(b, v)"), {}, 'BatchNormalization "b"'),
+    (text(_RANKS), {}, 'Add "d"'),
+    (text("b = Add(a, k) y = Squeeze(b)"), {}, 'Add "b"'),
     (text("b = Relu(a) y = Conv(b, v)", 3), {}, "IR version 3"),
     (text("y = Conv(a, v)"), {"channels": 1.0}, "between 0 and 1"),
     (text("y = Conv(a, v)"), {"keep": ["*"]}, "no channels"),

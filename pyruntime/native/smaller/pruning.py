@@ -94,7 +94,7 @@ class _Channels:
         self._file, self._keep = file, keep
         overridable = {name for name, _ in file.graph.named(INPUT)}
         self._parts = {name: part for name, part in file.graph.named(INITIALIZER) if name not in overridable}
-        self._readers = Counter(x for graph in file.graph.all() for n in graph.nodes for x in {*n.inputs})
+        self._readers = Counter(x for graph in file.graph.all() for n in graph.nodes for x in n.inputs)
         self._values: dict[str, tuple[_Group, int]] = {}  # groups and ranks
         self._made: list[_Group] = []
         self.dtypes: dict[str, DType] = {}
@@ -185,9 +185,9 @@ class _Channels:
             group.join(known[1][0])
             return
         other = next(x for x in n.inputs if x not in self._values)
-        if other not in self._parts:
+        shape = self._weight(other).shape if other in self._parts else ()
+        if other not in self._parts or len(shape) > rank:
             raise self._unknown(n)
-        shape = self._weight(other).shape
         axis = len(shape) - rank + 1
         if axis >= 0 and shape[axis] != 1:
             self._place(n, group, other, axis)
