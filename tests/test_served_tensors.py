@@ -22,6 +22,7 @@ DIGITS = ROOT / "demo/digits/digits.onnx"
 TAKEN: list[tuple[str, list[Any], Any]] = [
     ("float32", [1, 2.5, float("nan")], np.array([1, 2.5, np.nan], np.float32)),
     ("float16", [[1.5], [2]], np.array([1.5, 2], np.float16)),
+    ("float16", [65504, float("inf")], np.array([65504, np.inf], np.float16)),
     ("float64", [], np.zeros(0)),
     ("int8", [-128, 127], np.array([-128, 127], np.int8)),
     ("uint64", [2**64 - 1, 0], np.array([2**64 - 1, 0], np.uint64)),
@@ -35,6 +36,7 @@ REFUSED: list[tuple[str, list[Any]]] = [
     ("int64", [1.0]), ("int64", [None]), ("int64", [True]), ("int64", [2**63]), ("int64", [-(2**63) - 1]),
     ("int8", [128]), ("int8", [-129]), ("uint8", [-1]), ("uint8", [256]), ("uint64", [2**64]), ("uint64", [-1]),
     ("bool", [1]), ("bool", ["true"]), ("O", [1]), ("O", [b"\xff"]), ("O", [None]), ("O", [{}]),
+    ("float32", [1e39]), ("float16", [1, -65520]), ("float16", [70000.0]),
 ]  # fmt: skip
 
 
@@ -73,6 +75,12 @@ def test_options_are_documented() -> None:
     known = set(re.findall(r"--[a-z-]+", serve_models.parser().format_help())) - {"--help"}
     table = TEXT.partition("## Options")[2].partition("## Limits")[0]
     assert set(re.findall(r"`(--[a-z-]+)", table)) | set(re.findall(r", `(--[a-z-]+)", table)) == known
+
+
+@pytest.mark.parametrize("option", ["--port=65536", "--grpc-port=-1", "--body=2048", "--timeout=inf", "--drain=nan"])
+def test_ranges_of_options(option: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{option.partition('=')[0]} .* is not from"):
+        serve.main([f"--model=digits={DIGITS}", option])
 
 
 def test_the_manifest() -> None:

@@ -15,6 +15,11 @@ EXAMPLES = {
     "--model a=a.onnx --model b=b.onnx --host 0.0.0.0": "two models, for all",
     "--model a=a.onnx --batch 16 --wait 2": "requests run together",
 }
+# The least and the most
+RANGES = {
+    "port": (0, 65535), "grpc_port": (0, 65535), "requests": (1, 1 << 20), "body": (1, 2047), "batch": (1, 1 << 20),
+    "workers": (1, 1 << 10), "timeout": (1e-3, 1e6), "wait": (0, 1e6), "drain": (0, 1e6),
+}  # fmt: skip
 
 
 def parser() -> Parser:
@@ -38,9 +43,9 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     args = parser().parse_args(argv)
-    for name in ("requests", "body", "batch", "workers", "timeout"):
-        if not getattr(args, name) > 0:
-            raise InvalidInput(f"--{name} {getattr(args, name)} is not positive")
+    for name, (least, most) in RANGES.items():
+        if not least <= getattr(args, name) <= most:
+            raise InvalidInput(f"--{name.replace('_', '-')} {getattr(args, name)} is not from {least:g} to {most:g}")
     paths: dict[str, Path] = {}
     for text in args.model:
         name, _, path = text.partition("=")
@@ -55,9 +60,7 @@ def main(argv: list[str]) -> int:
     except ModuleNotFoundError as error:
         raise NotSupported(f"{error.name} is not installed", hint='pip install "pyruntime-onnx[serve]"') from None
 
-    limits = Limits(
-        args.requests, args.body << 20, args.timeout, max(args.drain, 0), args.batch, args.wait, args.workers
-    )
+    limits = Limits(args.requests, args.body << 20, args.timeout, args.drain, args.batch, args.wait, args.workers)
     options = SessionOptions(intra_op_num_threads=args.threads)
     if args.memory is not None:
         options.memory_limit = args.memory << 20

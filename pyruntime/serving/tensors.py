@@ -84,4 +84,8 @@ def from_list(data: list[Any], dtype: str) -> np.ndarray:
         limits = np.iinfo(goal)
         if found.min() < limits.min or found.max() > limits.max:
             raise InvalidInput(f"a number does not fit in {dtype}")
-    return found.astype(goal)
+    with np.errstate(over="ignore"):
+        made = found.astype(goal)
+    if goal.kind == "f" and (np.isinf(made) & np.isfinite(found)).any():
+        raise InvalidInput(f"a number does not fit in {dtype}")
+    return made
