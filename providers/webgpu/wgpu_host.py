@@ -21,7 +21,9 @@ from .printer.loops import SUBGROUPS, Shader
 from .wgpu_bindings import BindGroups, Parameters
 from .wgpu_device import Place, TensorMemory, in_time, shared_device, tensor_bytes
 
-PIPELINES = 4096  # most pipelines cached for later sessions; a session references the pipelines that it runs
+# The most pipelines cached for later sessions; a session references those that it runs. llvmpipe keeps up to 1 MB for
+# each: 4,096 took 3.6 GB of a process that ran tests.
+PIPELINES = 1024
 QUERIES = 4096  # the largest query set: https://www.w3.org/TR/webgpu/#dom-gpudevice-createqueryset
 EMPTY = 16  # bytes bound for a tensor without elements: a shader may read it as vec4
 FAULT_BYTES = 16  # number of a node, extent, index (int32), and an unused word
