@@ -282,3 +282,27 @@ def test_a_scan_has_a_direction_for_each_input(directions: str, text: str) -> No
     }}""", opset=8)  # fmt: skip
     with pytest.raises(ShapeError, match=text):
         by_session(made, {"s": np.ones((1, 2), np.float32), "x": np.ones((1, 3, 2), np.float32)})
+
+
+MANY = 2**63 - 1
+BODIES_THAT_MAY_NOT_RUN = {  # what h of 4 elements and x of n rows become; ends after two steps
+    "an index into an empty axis": ("float[n, 4] x", "r = Gather <axis = 0> (x, i)  w = Add (h, r)", (0, 4), (3, 4)),
+    "dims that do not broadcast": ("float[n] x", "w = Add (h, x)", (5,), (4,)),
+    "inner dims of a product": ("float[n, 4] x", "w = MatMul (h, x)", (3, 4), (4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", BODIES_THAT_MAY_NOT_RUN)
+def test_shapes_of_a_body_that_does_not_run(name: str) -> None:
+    """They need not fit, also if the number of steps is data."""
+    x, text, wrong, right = BODIES_THAT_MAY_NOT_RUN[name]
+    made = parsed(f"""g (int64 count, float[4] start, {x}) => (float[4] y, float[k, 4] z) {{
+        y, z = Loop (count, , start) <body = b (int64 i, bool c, float[4] h) => (bool go, float[4] w, float[4] o) {{
+            one = Constant <value = int64 {{1}}> ()  go = Less (i, one)  {text}  o = Neg (w) }}> }}""")
+    for count, shape in ((0, wrong), (-1, wrong), (0, right), (1, right), (2, right), (MANY, right)):
+        feeds = {"count": np.array(count), "start": np.ones(4, np.float32), "x": np.full(shape, 0.5, np.float32)}
+        for a, b in zip(by_session(made, feeds), by_onnxruntime(made, feeds), strict=True):
+            same(a, b.reshape(0, 4) if b.size == 0 else b)
+    for count in (1, MANY):
+        with pytest.raises((ShapeError, ExecutionError)):
+            by_session(made, {"count": np.array(count), "start": feeds["start"], "x": np.ones(wrong, np.float32)})

@@ -11,6 +11,7 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, I64
+from pyruntime.ir.expr import const, maximum, minimum
 from pyruntime.ir.kernel import Binds, Block, If, Loop, Tensor, root
 from pyruntime.ir.shape import AnyDim, Dim
 from pyruntime.ir.symbol import Symbol
@@ -152,19 +153,27 @@ def iterate(
     if body is None or (enters and endless and start is True and isinstance(times, int) and times <= UNROLL):
         del t.guards[guards:]
         return unroll(t, t.static(trip)[0] if trip is not None else None, cond, carried, step)
-    if times is not None:  # the body's requirements on shapes hold if it runs
-        own = set(t.fresh[mark:])
-        t.guards[guards:] = [
-            g if sh.symbols(g[0]) <= own else (sh.select(sh.compare("lt", 0, times), g[0], 1), *g[1:])
-            for g in t.guards[guards:]
-        ]
     inner = set(t.fresh[mark:])
     has_stacks = len(body.outputs) > 1 + len(carried)  # without them a loop may take more steps than kernels can count
     if times is None and trip is not None and endless and start is True and not enters and not t.depth and has_stacks:
         times = t.ints(trip)[0]
+    _require_if_it_runs(t, trip, times, guards, inner)
     kernel = Loop(trip, None if start is True else cond, tuple(carried), body, enters, (), times)
     kernel.is_counted = endless and start is True
     return _record(t, kernel, inner)
+
+
+def _require_if_it_runs(t: Tracer, trip: Tensor | None, times: Any, first: int, own: set[Symbol]) -> None:
+    """Make the guards from number `first` on, which a loop's body has added, hold for runs that enter the body. own:
+    symbols that the body binds, so that guards with these alone are checked only then"""
+    required = [n for n, g in enumerate(t.guards) if n >= first and not sh.symbols(g[0]) <= own]
+    if times is None and required and trip is not None and not t.depth:
+        count = t.reshape(trip, ())  # may be the largest int64, which no dim can be
+        times = t.ints(t.compute((), lambda: maximum(minimum(count.at(), const(1, I64)), const(0, I64)), I64))[0]
+    if times is not None:
+        for n in required:
+            condition, *rest = t.guards[n]
+            t.guards[n] = (sh.select(sh.compare("lt", 0, times), condition, 1), *rest)  # type: ignore[assignment]
 
 
 def _known(t: Tracer, x: Tensor | None) -> Any:
