@@ -85,8 +85,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a model as a checkpoint": (lambda: train().load(DIGITS), "this is no safetensors file"),
     "a model as an adapter": (lambda: LoraAdapter(DIGITS), "checkpoints and adapters are such files"),
     "a class that is none": (
-        lambda: train(loss={"cross_entropy": "probabilities"}).step({"image": IMAGE, "target": np.array([12])}),
-        'Loss "cross_entropy of probabilities" (opset 1): index 12 is out of range',
+        lambda: train(loss={"nll": "probabilities"}).step({"image": IMAGE, "target": np.array([12])}),
+        'Loss "nll of probabilities" (opset 1): index 12 is out of range for 10 elements (target[0] is 12)',
     ),
     "a model for training": (lambda: TrainingSession(loss="loss"), "the argument 'model' is missing"),
     "an output to evaluate": (lambda: train().evaluate({"image": IMAGE}, ["logits"]), "(outputs are probabilities)"),

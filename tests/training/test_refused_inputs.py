@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
 import pyruntime
@@ -37,3 +39,21 @@ def test_a_label_out_of_range_changes_nothing() -> None:
         ignored = s.evaluate({**feeds, "target": np.array([0, -100, -100, -100])})["loss"]
         alone = s.evaluate({"x": feeds["x"][:1], "target": np.array([0])})["loss"]
         assert ignored == pytest.approx(alone, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("op", "loss", "is_told"),
+    [
+        ("Softmax", {"cross_entropy": "p"}, True), ("Sigmoid", {"bce": "p"}, True),
+        ("Sigmoid", {"bce": "p", "logits": False}, False), ("Softmax", {"mse": "p"}, False),
+        ("LogSoftmax", {"nll": "p"}, False), ("LogSoftmax", {"cross_entropy": "p"}, False),
+    ],
+)  # fmt: skip
+def test_losses_that_expect_scores(op: str, loss: dict[str, Any], is_told: bool) -> None:
+    """One that computes a Softmax or a Sigmoid tells of an output that is the result of one."""
+    text = f"""<ir_version: 9, opset_import: ["" : 20]> g (float[N, 6] x) => (float[N, 3] p)
+        <float[6, 3] w = {{{", ".join(["0.5, -0.5, 0.25"] * 6)}}}> {{ y = MatMul (x, w)  p = {op} (y) }}"""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        TrainingSession(onnx.parser.parse_model(text).SerializeToString(), loss=loss).release()
+    assert [f"computes a {op}" in str(w.message) for w in told] == [True] * is_told

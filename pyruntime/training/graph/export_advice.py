@@ -1,4 +1,5 @@
-"""Warns of files of torch.onnx that cannot be trained as the module that they were made from."""
+"""Warns of files of torch.onnx that cannot be trained as the module that they were made from, and of models whose
+outputs are not what a loss expects."""
 
 from __future__ import annotations
 
@@ -7,11 +8,14 @@ from collections.abc import Sequence
 
 from pyruntime.onnx.graph import Graph, Weight
 from pyruntime.training.graph.constant_values import numbers_of
+from pyruntime.training.graph.loss_models import Loss
 from pyruntime.training.graph.torch_notes import PARAMETER, TorchNotes
 
 _SHOWN = 6
 _DYNAMO = "model.train(), then torch.onnx.export(model, …, dynamo=True, optimize=False)"
 _SCRIPT = "torch.onnx.export(…, training=TrainingMode.TRAINING, do_constant_folding=False)"
+_SCORES = "it trains badly: export the model with the scores before it as an output, and name these"
+_COMPUTES = {"cross_entropy": "Softmax", "distill": "Softmax"}
 _PRODUCTS = ("Conv", "ConvTranspose", "FusedMatMul", "Gemm", "MatMul")
 
 
@@ -22,6 +26,16 @@ def warn_of_changes(graph: Graph) -> None:
         _warn(f"parameters of the PyTorch module that are no weights of the file: {_shown(lost)}", _DYNAMO)
     elif folded := _folded(graph, notes):
         _warn(f"filters that the exporter computed, from BatchNormalization for example: {_shown(folded)}", _SCRIPT)
+
+
+def warn_of_probabilities(graph: Graph, losses: Sequence[Loss]) -> None:
+    """Warns if a loss that computes a Softmax or a Sigmoid gets the result of one, as of a model for inference."""
+    makers = {name: n.op for n in graph.nodes for name in n.outputs}
+    for loss in losses:
+        computes = "Sigmoid" if loss.kind == "bce" and loss.settings.get("logits") else _COMPUTES.get(loss.kind)
+        if computes is not None and makers.get(loss.output) == computes:
+            text = f'the loss {loss.kind} computes a {computes}, and "{loss.output}" is the result of one already'
+            warnings.warn(f"pyruntime: {text} ({_SCORES})", RuntimeWarning, stacklevel=2)
 
 
 def _warn(what: str, how: str) -> None:

@@ -24,7 +24,7 @@ from pyruntime.runtime.training_steps import APPLIED, APPLY, LOSS, NUMBERS, RESU
 from pyruntime.training.adapters.lora import Lora, Merge, with_lora
 from pyruntime.training.adapters.side_nodes import side_nodes
 from pyruntime.training.graph import losses, step_operators  # noqa: F401  their operators
-from pyruntime.training.graph.export_advice import warn_of_changes
+from pyruntime.training.graph.export_advice import warn_of_changes, warn_of_probabilities
 from pyruntime.training.graph.graph_names import COPY, DOMAIN
 from pyruntime.training.graph.inference_mode import in_inference, inference_writers
 from pyruntime.training.graph.learned_scales import REASON, learned_scales, scales_of, with_learned_scales
@@ -123,6 +123,7 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
     apart = separated(model) if recipe.lora is None else Separated(model)
     model = apart.graph
     warn_of_changes(model)
+    warn_of_probabilities(model, recipe.losses)
     reasons = _weights_to_train(model, recipe)
     learned = [] if recipe.scales == "fixed" else learned_scales(model, recipe)
     reasons |= dict.fromkeys(learned, REASON)
