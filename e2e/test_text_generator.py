@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.conftest import Tab
-from kit import beam_vectors, families, gguf_models, zoo
+from kit import beam_texts, families, gguf_models, zoo
 from kit.counting_decoders import cases
 from kit.decoder_forms import FORMS, STATES, decoder
 from kit.greedy_decoding import tokens_of_form
@@ -445,12 +445,12 @@ BEAMS = """
 def test_beams_are_those_of_transformers(tab: Callable[..., Tab]) -> None:
     page = tab()
     page.open("/esm.html")
-    cases = json.loads(beam_vectors.PATH.read_text())[::3]
+    cases = json.loads(beam_texts.PATH.read_text())[::3]
     own = {
         "num_beams": "numBeams", "max_tokens": "maxTokens", "length_penalty": "lengthPenalty",
         "early_stopping": "earlyStopping", "prompt": "prompt", "stops": "stops",
     }  # fmt: skip
-    model = decoder(FORMS[beam_vectors.FORM]).SerializeToString()
+    model = decoder(FORMS[beam_texts.FORM]).SerializeToString()
     arg = {
         "model": base64.b64encode(model).decode(),
         "cases": [{name: case[old] for old, name in own.items()} for case in cases],

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kit.beam_vectors import FORM, PATH, PROMPT, PROMPTS, STOPS
+from kit.beam_texts import FORM, PATH, PROMPT, PROMPTS, STOPS
 from kit.decoder_forms import FORMS, decoder
 from kit.families import ENCODERS, names
 from pyruntime import InvalidInput, TextGenerator

@@ -89,9 +89,9 @@ def test_two_thousand_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     run = type(other._model).run
 
-    def counted(decoder: Any, made: Any) -> list[int]:
+    def counted(decoder: Any, made: Any, *others: Any) -> list[int]:
         read.append(len(made[0].values))
-        return run(decoder, made)
+        return run(decoder, made, *others)
 
     monkeypatch.setattr(type(other._model), "run", counted)
     start = time.perf_counter()

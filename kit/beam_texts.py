@@ -1,6 +1,6 @@
 """Texts of transformers' beam search for the decoder of `decoder_forms.py`, with which tests compare.
 
-`python -m kit.beam_vectors` writes `tests/vectors/beams.json`. It needs torch and transformers, which no test installs;
+`python -m kit.beam_texts` writes `kit/beam_texts.json`. It needs torch and transformers, which no test installs;
 written with torch 2.13.0 and transformers 5.24.0. onnxruntime computes the logits, without a KV cache.
 """
 
@@ -26,7 +26,7 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 STOPS: list[list[int]] = [[], [4], [4, 17, 31, 32]]  # tokens that end a text
 PROMPTS = [PROMPT, PROMPT[:1], [*range(20, 40)]]
-PATH = Path(__file__).parents[1] / "tests/vectors/beams.json"
+PATH = Path(__file__).with_name("beam_texts.json")
 
 
 def main() -> None:
