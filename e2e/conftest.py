@@ -21,6 +21,7 @@ from pyruntime.cli.serve import Server
 from pyruntime.testing import DRAWING
 
 os.environ.setdefault("PYRUNTIME_DISABLE_PROGRAM_CACHE", "1")  # what is tested is compiled
+collect_ignore = ["testing_project"]  # test_testing.py runs it
 CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'; img-src data:"
 
 

@@ -24,7 +24,9 @@ TAKE = """
 """
 REPORT = """
   end();
-  return [await session.metrics(), heard, session.id, session.state];
+  const found = [await session.metrics(), heard, session.id, session.state];
+  await session.release(); // else its end, when garbage is collected, is an event that a later row hears
+  return found;
 """
 
 

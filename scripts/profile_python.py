@@ -26,7 +26,7 @@ WASM = ROOT / "node_modules" / "pyodide" / "pyodide.asm.wasm"
 USED, HOT = (ROOT / "scripts" / f"python_{name}.txt" for name in ("used", "hot"))
 FOLDER = ROOT / "build" / "profiled"
 NAMES = """digits mobilenet_v2 mobilenet_v2.qdq minilm.dyn gpt2_tiny llama_mini.nb4 llama_mini.qdq lstm_tagger yolo_nms
- unet_resize whisper_tiny_decoder superres wav2vec2_mini""".split()
+ unet_resize vit_tiny whisper_tiny_decoder superres wav2vec2_mini""".split()
 ON_GPU = ("digits", "gpt2_tiny", "lstm_tagger")
 PREAMBLE = """{
   const { instantiate, instantiateStreaming } = WebAssembly;

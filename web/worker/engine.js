@@ -226,7 +226,7 @@ const handlers = {
     const { trial } = find(params.session).opened;
     const { result } = await inTurn(params.session, (model) => timedRun(model, params, stop, trial), notify, stop);
     const tensors = Object.values(result.outputs).flat();
-    const buffers = tensors.map((tensor) => (tensor && 'buffer' in tensor.data ? tensor.data.buffer : null));
+    const buffers = tensors.map((tensor) => /** @type {{ buffer?: ArrayBufferLike } | undefined} */ (tensor?.data)?.buffer);
     const transfer = buffers.filter((buffer) => buffer instanceof ArrayBuffer);
     return { result, transfer: [...new Set(transfer)] };
   },
