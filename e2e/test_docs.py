@@ -34,7 +34,8 @@ def folder(built: None, drawing: Browser, tmp_path_factory: pytest.TempPathFacto
     """A site with the files that the examples name, and a tab on it."""
     assert PROGRAMS.is_dir(), "scripts/setup.sh programs installs what examples import"
     site = tmp_path_factory.mktemp("docs")
-    demos = (ROOT / "demo/digits/digits.onnx", ROOT / "demo/text/decoder.onnx", ROOT / "demo/text/tokenizer.json")
+    names = ("digits/digits.onnx", "teach/network.onnx", "text/decoder.onnx", "text/tokenizer.json")
+    demos = [ROOT / "demo" / name for name in names]
     artifacts = (ROOT / "tests/training/artifacts/classifier").iterdir()
     for path in (*write_models().iterdir(), *demos, *artifacts, ROOT / "dist/offline.sw.js"):
         shutil.copy(path, site)
