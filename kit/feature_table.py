@@ -91,7 +91,7 @@ RULES: list[tuple[Sequence[str], Sequence[str], Verdict]] = [
     (["Batcher"], ["TextGenerator"], _none("texts of one generator share runs")),
     (["Python"], AXES["page"], _none("isolation is a property of pages")),
     (["Pyodide"], ["webgpu", "both"], _none("such sessions run alone; combinations are untested")),
-    (["Pyodide"], ["auto"], _none("WebAssembly runs all; nothing is measured")),
+    (["Pyodide"], ["auto"], _none("sessions run on WebAssembly; no trial compares it with the GPU")),
     (["Pyodide"], ["outputs on the GPU", *_FAULTS], _none("Pyodide has no GPU tensors and no recovery")),
     (["Pyodide"], _PROGRAMS, _refused("InvalidModel", "Pyodide has the compiler; pages open Programs without it")),
     (["Pyodide"], ["cached Program"], _none("Python in Pyodide cannot wait for the browser's storage")),

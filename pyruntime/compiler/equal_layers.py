@@ -137,8 +137,9 @@ class _Search:
                 continue
             count = (n - start) // d + 1
             if count - MODEL - 1 > best[2]:
-                rest = range(start + (count - 1) * d, start + count * d)  # results of the last layer are used otherwise
-                count += rest[-1] < end and all(self._alike(m, m + d) for m in rest)
+                # A further layer may be the last one: its nodes are alike, but other nodes read their results.
+                nodes = range(start + (count - 1) * d, start + count * d)
+                count += nodes[-1] < end and all(self._alike(n, n + d) for n in nodes)
                 best = max(best, (start, d, count - MODEL - 2), key=lambda run: run[2])
             start = n + 1
         return best

@@ -80,7 +80,8 @@ class LayerCopies:
                     raise NotEqual
 
     def _check_values(self, layer: int) -> None:
-        """The values of the next layer have the same shapes and, if the compiler knows them, the same elements."""
+        """Compare the values of this layer and the next one: their shapes and, where the compiler knows them, their
+        elements. Errors: NotEqual"""
         names = self.layers.names(layer + 1, layer)
         copies = self._copies(layer + 1, layer, {})
         for x, y in names.items():

@@ -19,7 +19,7 @@ export const CONTROL_BYTES = 4 * (REASON + 1) + REASON_BYTES;
 
 /** Name of the engine's worker. */
 export const ENGINE = 'pyruntime';
-/** Prefix of the name of an engine's worker for all pages of an origin. */
+/** The names of SharedWorkers that run the engine for all pages of an origin begin with this. */
 export const SHARED = 'pyruntime shared';
 /** Prefix of the names of threads. */
 export const THREAD = 'pyruntime thread';

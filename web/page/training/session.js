@@ -135,7 +135,7 @@ export class TrainingSession extends SessionWeights {
     });
   }
 
-  /** An error of a run; one for a label names its place. @param {unknown} error @param {Feeds} feeds */
+  /** The error that a failed run throws: for a label that is no class, with its place in the batch. @param {unknown} error @param {Feeds} feeds */
   withPlace(error, feeds) {
     if (!(error instanceof ExecutionError)) return error;
     for (const name of Object.keys(this.info.targets)) {
