@@ -7,6 +7,13 @@ from contextlib import contextmanager
 
 from kit.chromium import Engine
 
+# Timers of one worker with one delay end in their order: what follows the opening of a model (IDLE in
+# web/worker/interpreter/python.js) has run when this one ends.
+_IDLE = """
+from js import Promise, setTimeout
+await Promise.new(lambda resolve, reject: setTimeout(resolve, 2000))
+None
+"""
 _START = """
 import sys
 entered = []
@@ -29,6 +36,7 @@ _STOP = "import sys; sys.monitoring.free_tool_id(4); del sys.entered"
 def counting(engine: Engine) -> Iterator[Callable[[], list[str]]]:
     """Yields `take`, which returns the names of the functions entered since its previous call, including those that
     `take` enters itself (two calls in a row return just these)."""
+    engine.python(_IDLE)
     engine.python(_START)
     try:
         engine.python(_TAKE)
