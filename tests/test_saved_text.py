@@ -94,9 +94,9 @@ def test_two_thousand_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
         return run(decoder, made, *others)
 
     monkeypatch.setattr(type(other._model), "run", counted)
-    start = time.perf_counter()
+    start = time.process_time()
     other.restore(data)
-    assert time.perf_counter() - start < 1 and read == [4]
+    assert time.process_time() - start < 1 and read == [4]
     list(other.resume(2))
     assert read == [4, 1, 1] and len(data) < 4.4e6
     writer.reset()

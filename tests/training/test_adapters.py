@@ -220,9 +220,9 @@ def test_several_adapters_in_one_program() -> None:
         (using(("one", 0.5), ("two", -1)), [(one, 1.0), (two, -1.0)]), (None, []),
         (using(LoraAdapter(peft_file(peft(rng, 7), use_rslora=True))), None),
     ):  # fmt: skip
-        start = time.perf_counter()
+        start = time.process_time()
         (found,) = both.run(None, {"ids": ids}, options)
-        assert time.perf_counter() - start < 0.5
+        assert time.process_time() - start < 0.5
         if merged is not None:
             (wanted,) = onnxruntime.InferenceSession(merged_by_hand(data, merged)).run(None, {"ids": ids})
             np.testing.assert_allclose(found, wanted, atol=2e-4)
