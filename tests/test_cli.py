@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -258,7 +259,11 @@ def test_exported_code_is_portable_unless_told(
 
 REFUSED: dict[str, tuple[list[Any], str]] = {
     "no model named": (["run"], "arguments are required: MODEL (pyruntime run --help)"),
-    "number": (["bench", DIGITS, "--runs", "many"], "argument --runs: invalid int value: 'many'"),
+    "number": (["bench", DIGITS, "--runs", "many"], "argument --runs: invalid number value: 'many'"),
+    "no runs": (["bench", DIGITS, "--runs", "0"], "argument --runs: 0 is not from 1 on"),
+    "threads": (["run", DIGITS, "--threads", "100000"], "argument --threads: 100000 is not from 0 to 1024"),
+    "port": (["serve", ".", "--port", "65536"], "argument --port: 65536 is not from 0 to 65535"),
+    "unknown dim": (["run", DIGITS, "--random", "--dim", "n=2"], "--dim: no input has a dim \"n\" (there are ['N'])"),
     "option": (["inspect", DIGITS, "--colour"], "unrecognized arguments: --colour (pyruntime inspect --help)"),
     "no folder": (["serve", "nowhere"], "nowhere does not exist"),
     "no mount": (["serve", ".", "--mount", "/a=nowhere"], "--mount /a=nowhere: nowhere is not a folder"),
@@ -275,6 +280,14 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "node": (["inspect", DIGITS, "--kernels", "--node", "Nowhere"], 'no kernel belongs to a node "Nowhere"'),
     "folder": (["export", DIGITS, "/nowhere/x.pyrt"], "/nowhere/x.pyrt: No such file"),
 }
+
+
+@pytest.mark.parametrize("arguments", ["export", "export --module", "quantize --samples ."])
+def test_no_command_overwrites_its_model(arguments: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(shutil.copy(DIGITS, tmp_path))
+    name, *options = arguments.split()
+    assert "is the file that is read" in say(capsys, name, path, path, *options, status=2)
+    assert path.read_bytes() == Path(DIGITS).read_bytes()
 
 
 def test_help_on_each_kind_of_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,7 @@ def test_options_are_documented() -> None:
 
 @pytest.mark.parametrize("option", ["--port=65536", "--grpc-port=-1", "--body=2048", "--timeout=inf", "--drain=nan"])
 def test_ranges_of_options(option: str) -> None:
-    with pytest.raises(InvalidInput, match=f"{option.partition('=')[0]} .* is not from"):
+    with pytest.raises(InvalidInput, match=f"{option.partition('=')[0]}: .* is not from"):
         serve.main([f"--model=digits={DIGITS}", option])
 
 

@@ -337,9 +337,10 @@ def test_what_runs_at_the_end_is_answered(models: dict[str, Path]) -> None:
 def test_mistakes_of_the_command_line(models: dict[str, Path]) -> None:
     cases = {
         "is not of the form": ["--model=digits"],
-        "--batch 0 is not from 1": [f"--model=d={DIGITS}", "--batch=0"],
+        "--batch: 0 is not from 1": [f"--model=d={DIGITS}", "--batch=0"],
         "cannot run batches": [f"--model=d={models['fixed']}", "--batch=2"],
         "there is no file": ["--model=d=nothing.onnx"],
+        'provider "foo" is not known': [f"--model=d={DIGITS}", "--provider=foo"],
     }
     for text, arguments in cases.items():
         command = [sys.executable, "-m", "pyruntime.cli", "serve", *arguments]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyruntime.cli.common import size
-from pyruntime.cli.parser import Parser
-from pyruntime.errors import InvalidInput
+from pyruntime.cli.parser import Parser, check_out
 from pyruntime.native.sessions.stored_arrays import NUMPY_ARRAYS, for_model
 from pyruntime.onnx import load
 from pyruntime.runtime.adapter_places import module_key
@@ -35,8 +34,7 @@ def main(argv: list[str]) -> int:
     if args.out is None:
         print("\n".join(_lines(adapter, graph)))
         return 0
-    if args.out.resolve() == args.adapter.resolve():
-        raise InvalidInput(f"{args.out} is the adapter itself", hint="name another file")
+    check_out(args.out, args.adapter)
     if graph is not None:
         adapter = for_model(adapter, graph)
     for path, data in adapter_files(args.out, adapter, NUMPY_ARRAYS.times).items():

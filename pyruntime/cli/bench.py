@@ -7,6 +7,7 @@ import statistics
 import time
 
 from pyruntime.cli import common
+from pyruntime.cli.parser import between
 from pyruntime.cli.progress import counted
 
 EXAMPLES = {
@@ -19,7 +20,9 @@ EXAMPLES = {
 def main(argv: list[str]) -> int:
     parser = common.parser("bench", "Measure compilation, the first run and the median run.", EXAMPLES)
     common.add_feeds(parser)
-    parser.add_argument("--runs", type=int, default=20, metavar="N", help="runs after the first (default 20)")
+    parser.add_argument(
+        "--runs", type=between(int, 1), default=20, metavar="N", help="runs after the first (default 20)"
+    )
     parser.add_argument("--json", action="store_true", help="print seconds and bytes as JSON")
     args = parser.parse_args(argv)
     start = time.perf_counter()
@@ -27,7 +30,7 @@ def main(argv: list[str]) -> int:
     compiled = time.perf_counter()
     feeds = common.feeds(args, session.get_inputs())
     times = []
-    for _ in counted("run", range(1 + max(args.runs, 1))):
+    for _ in counted("run", range(1 + args.runs)):
         begin = time.perf_counter()
         session.run(None, feeds)
         times.append(time.perf_counter() - begin)

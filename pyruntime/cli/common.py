@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from pyruntime.cli.parser import Parser
+from pyruntime.cli.parser import Parser, threads
 from pyruntime.cli.progress import doing
 from pyruntime.errors import InvalidInput, InvalidModel
 from pyruntime.frontend.feed_checks import NodeArg
@@ -34,7 +34,7 @@ def parser(
         metavar="NAME",
         help="preferred provider: wasm (default), webgpu, auto (the faster), or an installed one",
     )
-    out.add_argument("--threads", type=int, default=0, metavar="N", help="threads of a kernel (default 1)")
+    out.add_argument("--threads", type=threads, default=0, metavar="N", help="threads of a kernel (default 1)")
     out.add_argument("--level", default="all", help="optimisation: disabled, basic, extended, layout or all (default)")
     out.add_argument("--choices", type=Path, metavar="C.json", help="schedules from `tune --save`")
     return out
@@ -64,14 +64,18 @@ def session_options(args: argparse.Namespace) -> tuple[SessionOptions, list[Any]
     """Options and providers of a session for the model. Errors: InvalidInput"""
     if isinstance(args.model, Path) and not args.model.is_file():
         raise InvalidInput(f"{args.model} is not a file", hint="the path of an .onnx model is expected")
-    known = [*available(), AUTO]
-    if args.provider not in known:
-        raise InvalidInput(f'provider "{args.provider}" is not known', hint=f"there are {', '.join(known)}")
+    check_provider(args.provider)
     options = SessionOptions(graph_optimization_level=args.level, intra_op_num_threads=args.threads)
     options.choices = None if args.choices is None else _read(args.choices)
     if args.provider in ("wasm", AUTO):
         return options, [args.provider]
     return options, [("webgpu", {"allow_software": True}) if args.provider == "webgpu" else args.provider, "wasm"]
+
+
+def check_provider(name: str) -> None:
+    known = [*available(), AUTO]
+    if name not in known:
+        raise InvalidInput(f'provider "{name}" is not known', hint=f"there are {', '.join(known)}")
 
 
 def _read(path: Path) -> Any:
@@ -99,7 +103,10 @@ def feeds(args: argparse.Namespace, inputs: Sequence[NodeArg], default_random: b
     if inputs and not args.random and not default_random:
         names = ", ".join(i.name for i in inputs)
         raise InvalidInput(f"the model has inputs: {names}", hint="give them with --inputs X.npz, or use --random")
-    return {i.name: random_array(i, dims(args)) for i in inputs}
+    given, known = dims(args), {str(d) for i in inputs for d in i.shape if isinstance(d, str)}
+    if unknown := [*given.keys() - known]:
+        raise InvalidInput(f'--dim: no input has a dim "{unknown[0]}"', hint=f"there are {sorted(known)}")
+    return {i.name: random_array(i, given) for i in inputs}
 
 
 def dims(args: argparse.Namespace) -> dict[str, int]:

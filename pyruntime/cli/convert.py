@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyruntime.cli.common import size
-from pyruntime.cli.parser import Parser
+from pyruntime.cli.parser import Parser, check_out
 from pyruntime.cli.progress import doing
 from pyruntime.errors import InvalidInput, InvalidModel, not_found
 from pyruntime.native.tools.gguf_text import gguf_template, gguf_tokenizer, is_gguf_file
@@ -23,8 +23,7 @@ def main(argv: list[str]) -> int:
         raise not_found(args.model)
     if not is_gguf_file(args.model):
         raise InvalidInput(f"{args.model} is no GGUF file", hint="such files begin with GGUF")
-    if args.out.resolve() == args.model.resolve():
-        raise InvalidInput(f"{args.out} is the GGUF file itself", hint="name another file")
+    check_out(args.out, args.model)
     with doing(f"converting {args.model.name}"):
         save_optimized(args.model, args.out)
     print(f"{args.out}: {size(args.out.stat().st_size)}")

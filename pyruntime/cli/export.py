@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from pyruntime.cli import common
+from pyruntime.cli.parser import between, check_out
 from pyruntime.cli.progress import doing
 from pyruntime.errors import InvalidInput
 from pyruntime.native.sessions.program_file import is_program, needs_of_file
@@ -48,6 +49,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--adapter", type=Path, action="append", default=[], metavar="FILE", help=text)
     _add_bits(parser)
     args = parser.parse_args(argv)
+    check_out(args.out, args.model)
     if is_program(args.model):
         raise InvalidInput(f"{args.model} is already a Program", hint="export the ONNX model")
     if args.module:
@@ -106,9 +108,9 @@ def _add_bits(parser: argparse.ArgumentParser) -> None:
     text = "leave layers with such names as they are; may be repeated"
     out.add_argument("--keep", action="append", default=[], metavar="PATTERN", help=text)
     text = "give layers more bits until each output is within this error, relative to its size"
-    out.add_argument("--max-error", type=float, metavar="E", help=text)
+    out.add_argument("--max-error", type=between(float, 0), metavar="E", help=text)
     text = "weights with fewer elements stay as they are (default 16384)"
-    out.add_argument("--smallest", type=int, default=16384, metavar="N", help=text)
+    out.add_argument("--smallest", type=between(int, 0), default=16384, metavar="N", help=text)
     out.add_argument("--onnx", action="store_true", help="write an ONNX model, which other runtimes open, too")
     common.add_feeds(out)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyruntime.cli import common
+from pyruntime.cli.parser import between
 from pyruntime.cli.progress import doing
 from pyruntime.cli.timeline import draw, page, record
 
@@ -25,7 +26,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--html", type=Path, metavar="M.html", help="save the drawing as a page")
     parser.add_argument(
-        "--top", type=int, default=8, metavar="N", help="number of buffers to list at the peak (default 8)"
+        "--top", type=between(int, 0), default=8, metavar="N", help="number of buffers to list at the peak (default 8)"
     )
     args = parser.parse_args(argv)
     session = common.session(args)

@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from pyruntime.cli import common
+from pyruntime.cli.parser import between
 from pyruntime.cli.progress import counted
 from pyruntime.native.execution.timing import Timing
 from pyruntime.native.tools.advising import best
@@ -25,19 +26,21 @@ def main(argv: list[str]) -> int:
     common.add_feeds(parser)
     parser.add_argument(
         "--runs",
-        type=int,
+        type=between(int, 1),
         default=10,
         metavar="N",
         help="runs; the best time of each call counts (default 10)",
     )
-    parser.add_argument("--top", type=int, default=20, metavar="N", help="number of kernels to list (default 20)")
+    parser.add_argument(
+        "--top", type=between(int, 0), default=20, metavar="N", help="number of kernels to list (default 20)"
+    )
     parser.add_argument("--trace", type=Path, metavar="T.json", help="save a Chrome trace (chrome://tracing, Perfetto)")
     parser.add_argument("--advice", action="store_true", help="what is far from this machine's limits, and what helps")
     args = parser.parse_args(argv)
     session = common.session(args)
     feeds = common.feeds(args, session.get_inputs())
     session.run(None, feeds)
-    calls = best([session.profile(feeds) for _ in counted("run", range(max(args.runs, 1)))])
+    calls = best([session.profile(feeds) for _ in counted("run", range(args.runs))])
     total = sum(c.seconds for c in calls) or 1e-12
     kinds: dict[str, list[float]] = defaultdict(list)
     for c in calls:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyruntime.cli import common, samples
-from pyruntime.cli.parser import Parser
+from pyruntime.cli.parser import Parser, between, check_out
 from pyruntime.cli.progress import doing
 
 EXAMPLES = {
@@ -19,12 +19,13 @@ def main(argv: list[str]) -> int:
     samples.add_arguments(parser)
     text = "ranges of activations: range (default), percentile or entropy"
     parser.add_argument("--calibration", default="range", metavar="NAME", help=text)
-    parser.add_argument("--percentile", type=float, default=99.99, metavar="P", help="default 99.99")
+    parser.add_argument("--percentile", type=between(float, 0, 100), default=99.99, metavar="P", help="default 99.99")
     text = "leave layers with such names as they are; may be repeated"
     parser.add_argument("--keep", action="append", default=[], metavar="PATTERN", help=text)
     text = "leave weights floats before QuantizeLinear, for training"
     parser.add_argument("--trainable", action="store_true", help=text)
     args = parser.parse_args(argv)
+    check_out(args.out, args.model)
     given = samples.read(args)
     with doing(f"quantising {args.model.name}"):
         found = quantize_static(

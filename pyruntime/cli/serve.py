@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 from urllib.parse import unquote, urlsplit
 
-from pyruntime.cli.parser import Parser
+from pyruntime.cli.parser import Parser, between
 
 SITE = Path("build/site")
 PORTS = range(8000, 8100)
@@ -246,7 +246,7 @@ def main(argv: list[str] | None = None) -> int:
         return int(import_module("pyruntime.cli.serve_models").main(argv))
     parser = Parser("serve", "Serve pages that use pyruntime.", EXAMPLES)
     parser.add_argument("folder", nargs="?", type=Path, default=SITE, help=f"folder to serve (default {SITE})")
-    parser.add_argument("--port", type=int, help=f"default: {PORTS[0]}, or the next that is free")
+    parser.add_argument("--port", type=between(int, 0, 65535), help=f"default: {PORTS[0]}, or the next that is free")
     parser.add_argument("--no-isolation", action="store_true", help="do not send the headers that allow shared memory")
     parser.add_argument(
         "--mount", action="append", default=[], metavar="/PREFIX=FOLDER", help="also serve FOLDER at /PREFIX"

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from pyruntime.cli.parser import Parser
+from pyruntime.cli.parser import Parser, between, threads
 from pyruntime.errors import InvalidInput, NotSupported
 
 EXAMPLES = {
@@ -15,37 +15,36 @@ EXAMPLES = {
     "--model a=a.onnx --model b=b.onnx --host 0.0.0.0": "two models, for all",
     "--model a=a.onnx --batch 16 --wait 2": "requests run together",
 }
-# The least and the most
-RANGES = {
-    "port": (0, 65535), "grpc_port": (0, 65535), "requests": (1, 1 << 20), "body": (1, 2047), "batch": (1, 1 << 20),
-    "workers": (1, 1 << 10), "timeout": (1e-3, 1e6), "wait": (0, 1e6), "drain": (0, 1e6),
-}  # fmt: skip
+
+
+# Name, type, default, metavar, help
+NUMBERS = (
+    ("port", between(int, 0, 65535), 8080, "N", "of REST (default 8080; 0: a free one)"),
+    ("grpc-port", between(int, 0, 65535), 8081, "N", "of gRPC (default 8081; 0: a free one)"),
+    ("timeout", between(float, 1e-3, 1e6), 30.0, "S", "seconds of a request (default 30)"),
+    ("requests", between(int, 1, 1 << 20), 64, "N", "a model's at the same time (default 64)"),
+    ("body", between(int, 1, 2047), 64, "MB", "size of a request (default 64)"),
+    ("batch", between(int, 1, 1 << 20), 1, "N", "rows that run together (default 1: none)"),
+    ("wait", between(float, 0, 1e6), 5.0, "MS", "milliseconds to wait for them (default 5)"),
+    ("workers", between(int, 1, 1024), os.cpu_count(), "N", "runs at a time (default: cores)"),
+    ("threads", threads, 0, "N", "threads of a kernel (default 1)"),
+    ("memory", between(int, 1), None, "MB", "limit of a model's memory; its runs take turns then"),
+    ("drain", between(float, 0, 1e6), 5.0, "S", "from SIGTERM to closed ports (default 5)"),
+)
 
 
 def parser() -> Parser:
     out = Parser("serve", "Serve models by the Open Inference Protocol.", EXAMPLES)
     out.add_argument("--model", action="append", required=True, metavar="NAME=PATH", help="an ONNX model, or a Program")
     out.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: no other machine)")
-    out.add_argument("--port", type=int, default=8080, help="of REST (default 8080; 0: a free one)")
-    out.add_argument("--grpc-port", type=int, default=8081, help="of gRPC (default 8081; 0: a free one)")
-    out.add_argument("--timeout", type=float, default=30.0, metavar="S", help="seconds of a request (default 30)")
-    out.add_argument("--requests", type=int, default=64, metavar="N", help="a model's at the same time (default 64)")
-    out.add_argument("--body", type=int, default=64, metavar="MB", help="size of a request (default 64)")
-    out.add_argument("--batch", type=int, default=1, metavar="N", help="rows that run together (default 1: none)")
-    out.add_argument("--wait", type=float, default=5.0, metavar="MS", help="milliseconds to wait for them (default 5)")
-    out.add_argument("--workers", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (default: cores)")
-    out.add_argument("--threads", type=int, default=0, metavar="N", help="threads of a kernel (default 1)")
     out.add_argument("--provider", default="wasm", metavar="NAME", help="preferred provider: wasm (default), webgpu")
-    out.add_argument("--memory", type=int, metavar="MB", help="limit of a model's memory; its runs take turns then")
-    out.add_argument("--drain", type=float, default=5.0, metavar="S", help="from SIGTERM to closed ports (default 5)")
+    for name, kind, default, metavar, text in NUMBERS:
+        out.add_argument(f"--{name}", type=kind, default=default, metavar=metavar, help=text)
     return out
 
 
 def main(argv: list[str]) -> int:
     args = parser().parse_args(argv)
-    for name, (least, most) in RANGES.items():
-        if not least <= getattr(args, name) <= most:
-            raise InvalidInput(f"--{name.replace('_', '-')} {getattr(args, name)} is not from {least:g} to {most:g}")
     paths: dict[str, Path] = {}
     for text in args.model:
         name, _, path = text.partition("=")
@@ -55,11 +54,13 @@ def main(argv: list[str]) -> int:
     sys.argv[1:] = []  # KServe parses it when it is imported
     try:
         from pyruntime import InferenceSession, SessionOptions
+        from pyruntime.cli.common import check_provider
         from pyruntime.serving.model import Limits, ServedModel
         from pyruntime.serving.server import serve
     except ModuleNotFoundError as error:
         raise NotSupported(f"{error.name} is not installed", hint='pip install "pyruntime-onnx[serve]"') from None
 
+    check_provider(args.provider)
     limits = Limits(args.requests, args.body << 20, args.timeout, args.drain, args.batch, args.wait, args.workers)
     options = SessionOptions(intra_op_num_threads=args.threads)
     if args.memory is not None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from pyruntime.cli import common
+from pyruntime.cli.parser import between
 from pyruntime.cli.progress import doing
 from pyruntime.errors import InvalidInput
 from pyruntime.native.tools.tuning import tune
@@ -20,7 +21,9 @@ EXAMPLES = {
 def main(argv: list[str]) -> int:
     parser = common.parser("tune", "Measure other schedules of the kernels, and choose the fastest.", EXAMPLES)
     common.add_feeds(parser)
-    parser.add_argument("--seconds", type=float, default=2.0, help="time for each candidate (default 2)")
+    parser.add_argument(
+        "--seconds", type=between(float, 0, 1e6), default=2.0, help="time for each candidate (default 2)"
+    )
     parser.add_argument("--save", type=Path, metavar="C.json", help="save the chosen schedules")
     args = parser.parse_args(argv)
     if args.choices is not None:
