@@ -7,8 +7,8 @@ Besides the root, each class has as bases the exceptions that onnxruntime raises
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import ContextDecorator
 from typing import Any
 
 from pyruntime import ort_errors as ort
@@ -202,16 +202,20 @@ class NeedsValue(PyRuntimeError):
         self.symbols = symbols
 
 
-@contextmanager
-def our_fault(doing: str, node: str = "") -> Iterator[None]:
+class our_fault(ContextDecorator):  # no generator, because there is one for each node and kernel
     """Inside the block, other exceptions become InternalErrors, and MemoryError becomes OutOfMemory. doing: the action
     that failed, for the message."""
-    try:
-        yield
-    except (PyRuntimeError, Warning):  # a program may turn warnings into exceptions
-        raise
-    except MemoryError as e:
-        raise OutOfMemory(f"{doing} takes more memory than there is", node=node) from e
-    except Exception as e:
-        text, hint = f"{doing} failed: {type(e).__name__}: {e}", "please report this bug, unless the operator is yours"
-        raise InternalError(text, node=node, hint=hint) from e
+
+    def __init__(self, doing: str, node: str = "") -> None:
+        self.doing, self.node = doing, node
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, e: BaseException | None, trace: object) -> None:
+        if isinstance(e, MemoryError):
+            raise OutOfMemory(f"{self.doing} takes more memory than there is", node=self.node) from e
+        # a program may turn warnings into exceptions
+        if isinstance(e, Exception) and not isinstance(e, (PyRuntimeError, Warning)):
+            hint = "please report this bug, unless the operator is yours"
+            raise InternalError(f"{self.doing} failed: {type(e).__name__}: {e}", node=self.node, hint=hint) from e

@@ -9,7 +9,7 @@ from pyruntime.codegen.loop_invariants import hoist_invariants
 from pyruntime.codegen.loop_ir import LoopCode, Lowered, Param, Site
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32, DType
-from pyruntime.ir.expr import Expr, affine, binary, cast, const, rewrite
+from pyruntime.ir.expr import Expr, affine, binary, cast, const, rewrite, rewrite_loads, walk
 from pyruntime.ir.kernel import For, Kernel, Leaf, Let, Loops, Stmt, Store, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ir.statements import rebuild, statements
@@ -70,8 +70,8 @@ class Lowering:
         return binary("mul", x, self.number(scale))
 
     def total(self, terms: Sequence[Expr]) -> Expr:
-        out = const(0, I32)
-        for x in terms:
+        out = terms[0] if terms else const(0, I32)
+        for x in terms[1:]:
             out = binary("add", out, x)
         return out
 
@@ -105,12 +105,10 @@ class Lowering:
     def loaded(self, x: Expr) -> Expr:
         """The expression with `load` in place of `at`."""
 
-        def visit(e: Expr) -> Expr | None:
-            if e.op == "at":
-                return Expr("load", (self.address(e.value, e.args),), e.dtype, self.buffer(e.value))
-            return None
+        def visit(e: Expr) -> Expr:
+            return Expr("load", (self.address(e.value, e.args),), e.dtype, self.buffer(e.value))
 
-        return rewrite(x, visit)
+        return rewrite_loads(x, visit)
 
     def numbered(self, x: Expr) -> Expr:
         """Dims and large int32 constants become parameters."""
@@ -203,6 +201,14 @@ class Indexing:
                 (last if v is self.vector else outer).append(work.term(c, v))
         outer += [work.term(stride, go(x, memo)) for x, stride in opaque]
         return work.total([work.total([*outer, work.number(base)]), *last])
+
+
+def without_units(e: Expr, extents: Sequence[AnyDim]) -> Expr:
+    """The expression with 0 for the indices of axes of extent 1."""
+    units = {n: const(0, I32) for n, d in enumerate(extents) if d == 1}
+    if not any(x.op == "index" and x.value in units for x in walk(e)):
+        return e
+    return rewrite(e, lambda x: units.get(x.value) if x.op == "index" else None)
 
 
 def accesses(e: Expr) -> tuple[list[dict[Any, AnyDim]], set[int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyruntime.codegen.addressing import Indexing, Lowering, accesses
+from pyruntime.codegen.addressing import Indexing, Lowering, accesses, without_units
 from pyruntime.codegen.loop_ir import Lowered
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32, DType
@@ -25,14 +25,14 @@ Groups = tuple[Axes, Axes, Axes, Axes]  # outer, inner, row, col: axes of the ou
 
 def takes_epilogue(out: Tensor, epilogue: Expr, groups: Groups) -> bool:
     """Whether the epilogue can be expressed over the groups."""
-    return mergeable(out, _without_units(out, epilogue), groups)
+    return mergeable(out, without_units(epilogue, out.shape), groups)
 
 
 def lower_epilogue(out: Tensor, epilogue: Expr, groups: Groups, dtype: DType = F32) -> Lowered:
     """The code of an epilogue that `takes_epilogue` accepts. Its buffers and parameters follow those of the routine.
     dtype: the type of the routine's result, of the same size as the output's type; if the types differ, buffer 1 is the
     output, in the same memory as the result."""
-    expr = _without_units(out, epilogue)
+    expr = without_units(epilogue, out.shape)
     axes = [tuple([n for n in group if out.shape[n] != 1]) for group in groups]
     result = out if dtype is out.dtype else Tensor(out.shape, dtype, Leaf("scratch"))
     work = Lowering(Map(expr), (out, result))
@@ -48,12 +48,6 @@ def lower_epilogue(out: Tensor, epilogue: Expr, groups: Groups, dtype: DType = F
     rows = For(body.pop().value, _variable(ROWS), [loop])
     once = For(work.new().value, const(1, I32), [*body, rows], "parallel")
     return work.finish([once], 1)
-
-
-def _without_units(out: Tensor, epilogue: Expr) -> Expr:
-    """The epilogue with 0 for the indices of axes of extent 1."""
-    units = {n: const(0, I32) for n, d in enumerate(out.shape) if d == 1}
-    return rewrite(epilogue, lambda e: units.get(e.value) if e.op == "index" else None) if units else epilogue
 
 
 def _variable(n: int) -> Expr:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyruntime.codegen.addressing import Indexing, Lowering, accesses, variable
+from pyruntime.codegen.addressing import Indexing, Lowering, accesses, variable, without_units
 from pyruntime.codegen.loop_ir import Lowered
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32, I64, U32, DType
@@ -56,8 +56,7 @@ class Nest(Indexing):
         self.gpu = schedule == "gpu"
         self.rank = len(kernel.out.shape)
         self.extents = (*kernel.out.shape, *(kernel.extents if isinstance(kernel, Reduce) else ()))
-        units = {n: const(0, I32) for n, d in enumerate(self.extents) if d == 1}
-        self.expr = rewrite(kernel.expr, lambda e: units.get(e.value) if e.op == "index" else None)
+        self.expr = without_units(kernel.expr, self.extents)
         self.accesses, self.raw = accesses(self.expr)
         # axes that the epilogue distinguishes are not merged
         if isinstance(kernel, Reduce) and kernel.epilogue is not None:

@@ -39,7 +39,7 @@ class Segments:
             c.tensors = [self.residency.at(t, by.memory) for t in c.tensors]
         calls = [Call(self._call(c), c.tensors, writes=self._written(c, by.memory)) for c in invocations]
         json: dict[str, Any] = {"op": by.op, "fn": name, "calls": [call.json for call in calls]}
-        forks = {c.split for c in invocations if c.split != 0}
+        forks = dict.fromkeys([c.split for c in invocations if c.split != 0])  # in an order: Programs must be equal
         if forks:
             json["fork"] = 1 if 1 in forks else self.buffers.symbols.dim(sum(forks))
         made = [t for k in kernels for t in k.outputs] + [t for c in invocations for t in c.scratch]

@@ -64,10 +64,13 @@ class Expr:
     def tensors(self) -> tuple[Any, ...]:
         """The tensors that the expression loads from, in order of first use."""
         if self._tensors is None:
-            found = [t for a in self.args if a.args or a.op == "at" for t in a.tensors()]
+            found: tuple[Any, ...] = ()
+            for a in self.args:
+                if (a.args or a.op == "at") and (inner := a.tensors()) is not found:
+                    found = (*found, *inner) if found else inner
             if self.op == "at":
-                found.append(self.value)
-            self._tensors = tuple(dict.fromkeys(found))
+                found = (*found, self.value)
+            self._tensors = tuple(dict.fromkeys(found)) if len(found) > 1 else found
         return self._tensors
 
     def __repr__(self) -> str:
@@ -326,6 +329,20 @@ def rewrite(x: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr]
 
     found = done.get(id(x))
     return go(x) if found is None else found
+
+
+def rewrite_loads(x: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
+    """The same for a `visit` that keeps all nodes except `at`: it gets no others, and the nodes above them."""
+    done: dict[int, Expr] = {}
+
+    def go(x: Expr) -> Expr:
+        args = [done[id(a)] if id(a) in done else go(a) if a.tensors() else a for a in x.args]
+        out = x if all(map(is_, args, x.args)) else rebuild(x, args)
+        found = None if out.op != "at" or x.args and not out.args else visit(out)
+        result = done[id(x)] = out if found is None else found
+        return result
+
+    return go(x) if x.tensors() else x
 
 
 def substitute(e: Expr, coords: Sequence[Expr] | Mapping[int, Expr]) -> Expr:

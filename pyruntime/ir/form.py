@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyruntime.ir import shape as sh
-from pyruntime.ir.expr import Expr
+from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim, Dim
 from pyruntime.ir.statements import statement_key
@@ -63,11 +63,12 @@ class Form:
 
     def _expression(self, e: Expr) -> int:
         """Position of an expression in `_nodes`."""
-        args = [self._places[id(a)] if id(a) in self._places else self._expression(a) for a in e.args]
-        value = self._value(e)
-        place = self._places[id(e)] = len(self._nodes)
-        self._nodes.append((e.op, e.dtype, value, *args))
-        return place
+        places, found = self._places, self._nodes
+        for x in walk(e):
+            if id(x) not in places:
+                found.append((x.op, x.dtype, self._value(x), *[places[id(a)] for a in x.args]))
+                places[id(x)] = len(found) - 1
+        return places[id(e)]
 
     def _value(self, e: Expr) -> Any:
         if e.op == "at":

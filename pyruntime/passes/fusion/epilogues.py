@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from pyruntime.codegen.provider import Routine
 from pyruntime.ir.blocks import readers_of
-from pyruntime.ir.expr import Expr, cast, rewrite, substitute, walk
+from pyruntime.ir.expr import Expr, cast, rewrite_loads, substitute, walk
 from pyruntime.ir.kernel import Block, Call, Map, Reduce, Tensor
 
 
@@ -56,11 +56,11 @@ def _absorb_map(source: Call | Reduce, t: Tensor, kernel: Map, routines: Mapping
     own = source.epilogue
 
     def visit(e: Expr) -> Expr | None:
-        if e.op != "at" or e.value is not t:
+        if e.value is not t:
             return None
         return Expr("arg", (), t.dtype, 0) if own is None else substitute(own, e.args)
 
-    value = cast(rewrite(kernel.expr, visit), kernel.out.dtype)
+    value = cast(rewrite_loads(kernel.expr, visit), kernel.out.dtype)
     if isinstance(source, Call):
         before = source.order or tuple(range(t.rank))
         order = tuple([before[n] for n in order])

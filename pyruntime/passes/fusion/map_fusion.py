@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pyruntime.codegen.provider import Routine
 from pyruntime.ir.blocks import all_kernels, readers_of
 from pyruntime.ir.dtype import F32, I8, U8
-from pyruntime.ir.expr import Expr, cast, is_view, rewrite, substitute, walk
+from pyruntime.ir.expr import Expr, cast, is_view, rewrite, rewrite_loads, substitute, walk
 from pyruntime.ir.kernel import Block, Call, For, Kernel, Loops, Map, Reduce, Stmt, Store, Tensor, When
 from pyruntime.ir.shape import Shape
 from pyruntime.ir.statements import nodes, rebuild
@@ -98,9 +98,9 @@ def _inline(e: Expr, extents: Shape, uses: Counter[int], keep: set[int]) -> Expr
     budget = [MAX_NODES - len(walk(e))]
 
     def visit(x: Expr) -> Expr | None:
-        if x.op != "at" or not isinstance(x.value.kernel, Map):
-            return None
         producer = x.value.kernel
+        if not isinstance(producer, Map):
+            return None
         view = is_view(producer.expr)
         if not view:
             alone = uses[x.value.uid] == 1 and x.value.uid not in keep
@@ -111,7 +111,7 @@ def _inline(e: Expr, extents: Shape, uses: Counter[int], keep: set[int]) -> Expr
                 return None
         return substitute(producer.expr, x.args)
 
-    return rewrite(e, visit)
+    return rewrite_loads(e, visit)
 
 
 _DEQUANTISING = frozenset("mul sub cast at const index dim add".split())  # additions are in coordinates of views
@@ -144,7 +144,7 @@ def _loops(kernel: Loops, uses: Counter[int], keep: set[int]) -> None:
 
     def visit(x: Expr) -> Expr | None:
         nonlocal changed, budget
-        if x.op != "at" or not isinstance(x.value.kernel, Map):
+        if not isinstance(x.value.kernel, Map):
             return None
         producer = x.value.kernel.expr
         if not is_view(producer):
@@ -155,7 +155,7 @@ def _loops(kernel: Loops, uses: Counter[int], keep: set[int]) -> None:
         return substitute(producer, x.args)
 
     def inner(body: list[Stmt]) -> list[Stmt]:
-        return [rebuild(s, lambda e: rewrite(e, visit), inner) for s in body]
+        return [rebuild(s, lambda e: rewrite_loads(e, visit), inner) for s in body]
 
     kernel.body = inner(kernel.body)
     if changed:
