@@ -19,6 +19,8 @@ from e2e.conftest import Tab
 from e2e.stock_pyodide import run_in_worker
 from kit.adapter_networks import Decoder, peft, texts, with_inputs
 from kit.chromium import ROOT
+from kit.peft_steps import ALPHA, RANK, RATE, VECTORS
+from kit.peft_steps import STEPS as STEPS_PEFT
 from pyruntime import RunOptions, SessionOptions, TrainingSession
 from pyruntime.program.format import Program
 from pyruntime.training.files import onnx_adapter, safetensors
@@ -267,6 +269,69 @@ def test_adapters_in_node(built: None, arg: dict[str, Any], tmp_path: Path) -> N
     found = json.loads(done.stdout)
     check(found, arg)
     np.testing.assert_allclose(found["file"], found["runs"][0]["results"][4], atol=1e-5)
+
+
+PEFT = """
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const text = (data) => btoa(Array.from(new Uint8Array(data), (c) => String.fromCharCode(c)).join(''));
+  const tensor = ([data, dims]) => new ort.Tensor('float32', Float32Array.from(data), dims);
+  const [x, target] = [tensor(arg.x), tensor(arg.target)];
+  const options = { ...arg.options, executionProviders: arg.providers };
+  const training = await ort.TrainingSession.create(bytes(arg.model), options);
+  const start = text(await training.adapter());
+  await training.load(bytes(arg.start));
+  const losses = [];
+  for (let n = 0; n < arg.steps; n++) losses.push((await training.step({ x, target })).loss);
+  const [adapter, merged] = [text(await training.adapter()), text(await training.export())];
+  await training.release();
+  const adapters = { theirs: { file: bytes(arg.after), config: arg.config } };
+  const outputs = [];
+  let file = bytes(arg.model);
+  for (let n = 0; n < 2; n++) {
+    const session = await ort.InferenceSession.create(file, { adapters, executionProviders: arg.providers });
+    for (const active of ['theirs', []]) outputs.push([...(await session.run({ x }, { adapters: active })).y.data]);
+    if (!n) file = await session.export({ providers: arg.providers });
+    await session.release();
+  }
+  return { start, losses, adapter, merged, outputs };
+"""
+DORA = "convolutions, DoRA"
+
+
+@pytest.mark.parametrize("provider", ["wasm", "webgpu"])
+def test_dora_and_convolutions_as_in_peft(tab: Callable[..., Tab], provider: str) -> None:
+    """Steps, files, the merged model and runs with PEFT's own file are those that kit/peft_steps.py stored."""
+    with np.load(VECTORS) as data:
+        known = {key.partition("/")[2]: data[key] for key in data.files if key.startswith(f"{DORA}/")}
+    lora = {"rank": RANK, "alpha": ALPHA, "dora": True}
+    arg = {name: [known[name].ravel().tolist(), known[name].shape] for name in ("x", "target")} | {
+        "model": encoded(known["model"]), "start": encoded(known["start"]),
+        "after": encoded(known[f"after {STEPS_PEFT}"]),
+        "config": json.loads(known["config"].tobytes()), "steps": STEPS_PEFT, "providers": [provider],
+        "options": {"loss": {"mse": "y"}, "optimizer": {"adamw": {"rate": RATE}}, "lora": lora},
+    }  # fmt: skip
+    made = tab()
+    made.open("/esm.html")
+    found: Any = made.run(PEFT, arg)
+    near = {"rtol": 1e-3, "atol": 2e-4} if provider == "webgpu" else {"rtol": 1e-4, "atol": 1e-5}
+    np.testing.assert_allclose(found["losses"], known["losses"], **near)
+    theirs, own = (safetensors.read(data)[0] for data in (known["start"].tobytes(), base64.b64decode(found["start"])))
+    assert {n: t.shape for n, t in own.items()} == {n: t.shape for n, t in theirs.items()}
+    lengths = [n for n in own if "magnitude" in n]
+    assert len(lengths) == 4 and all(
+        np.allclose(*(np.frombuffer(side[n].data, np.float32) for side in (own, theirs)), rtol=1e-6) for n in lengths
+    )
+    ours, after = (
+        safetensors.read(data)[0]
+        for data in (base64.b64decode(found["adapter"]), known[f"after {STEPS_PEFT}"].tobytes())
+    )
+    for name, t in after.items():
+        np.testing.assert_allclose(*(np.frombuffer(x.data, np.float32) for x in (ours[name], t)), **near)
+    merged = onnxruntime.InferenceSession(base64.b64decode(found["merged"]))
+    np.testing.assert_allclose(merged.run(["y"], {"x": known["x"]})[0], known["y"], **near)
+    plain = onnxruntime.InferenceSession(known["model"].tobytes()).run(None, {"x": known["x"]})[0]
+    for output, wanted in zip(found["outputs"], [known["y"], plain] * 2, strict=True):
+        np.testing.assert_allclose(np.reshape(output, wanted.shape), wanted, **near)
 
 
 GPU = """

@@ -110,15 +110,15 @@ export function merge(merged, dtype, weight, values) {
 
 /**
  * The matrices of the adapters of a run, by name of the input.
- * @param {string} described JSON: rowsA, rowsB, types of the model's inputs, and adapters with types and shapes of their tensors
+ * @param {string} described JSON: rowsA, rowsB, hasMagnitudes, types of the model's inputs, and adapters with types and shapes of their tensors
  * @param {Uint8Array[]} data of all tensors, in the same order
  */
 export function join(described, data) {
   return attempt(() => {
-    const { rowsA, rowsB, types, active } = JSON.parse(described);
+    const { types, active, ...rows } = JSON.parse(described);
     let n = 0;
     for (const one of active) one.tensors = Object.fromEntries(one.tensors.map((/** @type {any} */ [name, dtype, shape]) => [name, { dtype, shape, bytes: data[n++] }]));
-    return Object.entries(joinedAdapters({ rowsA, rowsB }, types, active));
+    return Object.entries(joinedAdapters(rows, types, active));
   });
 }
 

@@ -32,7 +32,7 @@ export interface TrainingOptions extends InferenceSession.SessionOptions {
   /** Names or patterns of weights that stay as they are. */
   frozen?: string | readonly string[] | undefined;
   /** Trains adapters beside the weights, and of the weights only those that `trainable` names. */
-  lora?: { readonly rank?: number | undefined; readonly alpha?: number | undefined; readonly targets?: string | readonly string[] | undefined } | undefined;
+  lora?: { readonly rank?: number | undefined; readonly alpha?: number | undefined; readonly dora?: boolean | undefined; readonly targets?: string | readonly string[] | undefined } | undefined;
   /** Gradients of several batches make one step: `accumulate(feeds)`, then `apply()`. */
   accumulate?: boolean | undefined;
   /** `"inference"`: Dropout drops nothing, BatchNormalization uses its running statistics. */

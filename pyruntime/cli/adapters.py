@@ -60,7 +60,7 @@ def _place(name: str, graph: AdaptedGraph | None, adapter: Adapter) -> str:
         return ""
     if name in graph.shapes:
         return "  -> the input of this name"
-    pair = next(p for p in adapter.pairs() if name in (p.a, p.b))
+    pair = next(p for p in adapter.pairs() if name in (p.a, p.b, p.magnitudes))
     if slot := graph.slots.get(module_key(pair.module)):
         return f"  -> input {slot[name == pair.b]}"
     return "  -> " + ", ".join(part.site.node.label for part in graph.parts(adapter, pair, "it"))

@@ -7,6 +7,8 @@ Spec: TensorProto.raw_data of https://github.com/onnx/onnx/blob/main/onnx/onnx.p
 from __future__ import annotations
 
 import struct
+from array import array
+from collections.abc import Sequence
 from functools import cache
 from math import inf, nan
 
@@ -34,6 +36,12 @@ def elements(weight: Weight) -> list[Element]:
         return list(weight.strings or ())
     data = unpack(weight)
     return list(data) if weight.dtype.is_float and weight.dtype.bits < 16 else decode(data, weight.dtype)
+
+
+def numbers_of(weight: Weight) -> Sequence[float]:
+    """The elements of a weight of floats."""
+    codes = {"float32": "f", "float64": "d"}.get(weight.dtype.name)
+    return array(codes, weight.read()) if codes else [float(x) for x in elements(weight)]  # type: ignore[arg-type]
 
 
 def unpack(weight: Weight) -> bytes:

@@ -26,6 +26,7 @@ class PyodideAdapters(SessionAdapters[Tensor]):
         described = {
             "rowsA": inputs.rows_a,
             "rowsB": inputs.rows_b,
+            "hasMagnitudes": inputs.has_magnitudes,
             "types": {name: t.dtype.name for name, t in declared.items() if t is not None and t.dtype is not None},
             "active": [
                 {

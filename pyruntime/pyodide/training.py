@@ -107,8 +107,8 @@ class _Arrays:
         from js import Object
         from pyodide.ffi import to_js
 
-        products = [[m.a, m.b, m.scale, m.is_transposed] for m in merges]
-        matrices = {n: memoryview(values[n].data) for m in merges for n in (m.a, m.b)}
+        products = [[m.a, m.b, m.scale, m.is_transposed, m.magnitudes] for m in merges]
+        matrices = {n: memoryview(values[n].data) for m in merges for n in (m.a, m.b, m.magnitudes) if n}
         given = to_js(matrices, dict_converter=Object.fromEntries)
         merged = json.dumps({"shape": w.shape, "products": products})
         data = value_of(executor().merge(merged, w.dtype, to_js(memoryview(w.data)), given)).to_bytes()

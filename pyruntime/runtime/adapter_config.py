@@ -12,7 +12,7 @@ METADATA = ["format", CONFIG]  # "format" names the framework that wrote the fil
 MOST_ALPHA = 3e38  # it scales float32
 DEFAULT_ALPHA = 8.0  # PEFT's
 
-APPLIED = ["peft_type", "lora_alpha", "alpha", "alpha_pattern", "use_rslora", "init_lora_weights"]
+APPLIED = ["peft_type", "lora_alpha", "alpha", "alpha_pattern", "use_rslora", "use_dora", "init_lora_weights"]
 # How adapters were trained, and what the names and shapes of the tensors also say: all tensors of the file are applied,
 # to the modules that they name, with their ranks.
 WITHOUT_EFFECT = [
@@ -24,7 +24,6 @@ WITHOUT_EFFECT = [
 ]  # fmt: skip
 # Refused if they are set: an adapter that is more, or something else, than products of two matrices
 REFUSED: dict[str, str] = {
-    "use_dora": "DoRA",
     "lora_bias": "LoRA with a bias of B",
     "use_qalora": "QALoRA",
     "use_bdlora": "BD-LoRA",
@@ -53,9 +52,9 @@ def check_config(config: Any) -> None:
         if _is_set(config.get(name)):
             raise InvalidInput(f"an adapter of kind {what} ({name}) is not supported", hint="LoRA is")
     _check_initial_values(config.get("init_lora_weights"))
-    rslora = config.get("use_rslora")
-    if rslora is not None and not isinstance(rslora, bool):
-        raise InvalidInput("the adapter's use_rslora is neither true nor false", hint=hint)
+    for key in ["use_rslora", "use_dora"]:
+        if config.get(key) is not None and not isinstance(config.get(key), bool):
+            raise InvalidInput(f"the adapter's {key} is neither true nor false", hint=hint)
     for key in ["lora_alpha", "alpha"]:
         if key in config and not _is_alpha(config[key]):
             raise InvalidInput(f"the adapter's {key} is no number")

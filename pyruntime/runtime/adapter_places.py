@@ -1,13 +1,14 @@
 """Which tensors of a LoRA belong together, and where in the inputs of a graph their numbers go.
 
 A run feeds two matrices: the A of all modules as rows below one another, transposed, and the B likewise. Their columns
-are the ranks of the adapters that are active in this run, side by side."""
+are the ranks of the adapters that are active in this run, side by side. Filters count as rows. A graph for adapters of
+DoRA also takes their magnitudes, one for each row of B."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import prod, sqrt
 from typing import Any, TypeAlias
 
 from pyruntime.errors import InvalidInput
@@ -17,15 +18,18 @@ from pyruntime.runtime.trained_weights import shape_text
 
 ALL_A = "adapters:A"
 ALL_B = "adapters:B"
+ALL_MAGNITUDES = "adapters:magnitudes"
+NO_MAGNITUDE = 3e38  # of rows that no adapter of DoRA scales
 PREFIX = "base_model.model."  # PEFT's, before the names of modules
 Shapes: TypeAlias = dict[str, Sequence[int]]
 Declared: TypeAlias = dict[str, Sequence[int | str | None]]
 Rows: TypeAlias = Callable[["Pair"], Sequence[Sequence[int]]]  # first and number in ALL_A, first and number in ALL_B
 Slots: TypeAlias = Mapping[str, Sequence[str]]  # by module, the names of inputs for its A and its B
-# ends of the names of A and of B
+# ends of the names of A, of B and of DoRA's magnitudes
 MARKS: dict[str, list[str]] = {
     "a": ["lora_A", "lora.A", "lora_down", "lora.down"],
     "b": ["lora_B", "lora.B", "lora_up", "lora.up"],
+    "magnitudes": ["lora_magnitude_vector"],
 }
 # last parts of names that say what a node or tensor is, not where it is; they may follow "fused"
 KINDS = ["matmul", "matmulnbits", "matmulbnb4", "gemm", "weight", "kernel", "qweight"]
@@ -35,18 +39,20 @@ SAME: dict[str, str] = {"self_attn": "attn", "self_attention": "attn", "attentio
 
 @dataclass(eq=False, slots=True)
 class Pair:
-    """Of one module the names of A and B, and the factor of their product."""
+    """Of one module the names of A and B, the factor of their product, and the name of DoRA's magnitudes, or ""."""
 
     module: str
     a: str
     b: str
     scale: float
+    magnitudes: str
 
 
 @dataclass(eq=False, slots=True)
 class Entry:
     """Where a pair goes: A, element (row, rank), to row first_a + row; B to first_b + row. rows_a, rows_b: numbers of
-    rows; is_peft: whether A is (rank, rows) and B (rows, rank), else the other way round; scale: of B"""
+    rows; is_peft: whether A is (rank, rows) and B (rows, rank), else the other way round; scale: of B; magnitudes: name
+    of DoRA's, as the rows of B, or "" """
 
     a: str
     b: str
@@ -57,6 +63,7 @@ class Entry:
     rank: int
     is_peft: bool
     scale: float
+    magnitudes: str
 
 
 @dataclass(eq=False, slots=True)
@@ -88,7 +95,7 @@ def rank_of(entries: list[Entry]) -> int:
 
 
 def module_and_part(name: str) -> list[str]:
-    """The module of a tensor, and "a" or "b"; empty for a tensor that is none of a LoRA. Names are as
+    """The module of a tensor, and "a", "b" or "magnitudes"; empty for a tensor that is none of a LoRA. Names are as
     `base_model.model.layers.0.q_proj.lora_A.weight`, or with the adapter's name after the part: `lora_A.default`."""
     text = name[0 : len(name) - 7] if name.endswith(".weight") else name
     last = text.split(".")[-1]
@@ -108,42 +115,49 @@ def module_and_part(name: str) -> list[str]:
 def pairs_of(shapes: Shapes, config: Mapping[str, Any], matches: Callable[[str, str], bool]) -> list[Pair]:
     """The modules of an adapter. shapes: of its tensors; config: PEFT's, empty if the file has none; matches: whether
     the end of a module's name fits a pattern. Errors: InvalidInput for what is no LoRA of two matrices"""
-    firsts: dict[str, str] = {}
-    seconds: dict[str, str] = {}
+    parts: dict[str, dict[str, str]] = {"a": {}, "b": {}, "magnitudes": {}}
     modules: dict[str, bool] = {}
     for name in shapes.keys():
         found = module_and_part(name)
         if len(found) == 0:
             raise InvalidInput(f'"{name}" is no matrix of a LoRA', hint=_why(name))
         modules[found[0]] = True
-        part = firsts if found[1] == "a" else seconds
+        part = parts[found[1]]
         if found[0] in part:
             text = f'of "{found[0]}" the adapter has "{part[found[0]]}" and "{name}"'
             raise InvalidInput(text, hint="a file has one adapter")
         part[found[0]] = name
     pairs: list[Pair] = []
     for module in modules.keys():
-        a, b = firsts.get(module, ""), seconds.get(module, "")
+        a, b, magnitudes = [part.get(module, "") for part in parts.values()]
         if a == "" or b == "":
             text = f'of "{module}" the adapter has only {b if a == "" else a}'
             raise InvalidInput(text, hint="it needs lora_A and lora_B")
+        if magnitudes == "" and config.get("use_dora") is True:
+            raise InvalidInput(f'of "{module}" the adapter has no lora_magnitude_vector', hint="use_dora is set")
         rank = _rank(a, shapes[a], b, shapes[b])
-        pairs.append(Pair(module, a, b, _scale(config, module, rank, matches)))
+        pairs.append(Pair(module, a, b, _scale(config, module, rank, matches), magnitudes))
     return pairs
 
 
 def _rank(a: str, first: Sequence[int], b: str, second: Sequence[int]) -> int:
     """The common dim of A and B. Errors: InvalidInput"""
-    if len(first) != 2 or len(second) != 2 or (first[0] != second[1] and first[1] != second[0]):
-        hint = "adapters of convolutions are not supported" if len(first) > 2 else ""
-        text = f'"{a}" {shape_text(first)} and "{b}" {shape_text(second)} are no two matrices'
-        raise InvalidInput(text, hint=hint)
-    return first[0] if first[0] == second[1] else first[1]
+    is_window = len(first) > 2 and len(second) == len(first) and prod(second[2:]) == 1
+    if (len(first) == 2 and len(second) == 2) or is_window:
+        if first[0] == second[1]:
+            return first[0]
+        if first[1] == second[0] and not is_window:
+            return first[1]
+    text = f'"{a}" {shape_text(first)} and "{b}" {shape_text(second)} are no two matrices'
+    raise InvalidInput(text, hint="of a convolution B has windows of one number" if len(first) > 2 else "")
+
+
+def matrix_shape(shape: Sequence[int]) -> list[int]:
+    """Of A or B, with the numbers of a filter as one row."""
+    return [shape[0], prod(shape[1:])]
 
 
 def _why(name: str) -> str:
-    if "magnitude" in name:
-        return "DoRA is not supported"
     if "embedding" in name:
         return "adapters of embeddings are not supported"
     if "trainable_tokens" in name:
@@ -220,6 +234,8 @@ def _rank_axis(name: str) -> int:
 
 def _fed_pair(pair: Pair, slot: Sequence[str], shapes: Shapes, inputs: Declared) -> list[Fed]:
     """The pair of a PEFT adapter as inputs of the model: A (fan_in, rank), B (rank, fan_out). slot: these inputs"""
+    if pair.magnitudes != "":
+        raise InvalidInput(f'the model has inputs for LoRA of "{pair.module}"', hint="DoRA needs a model without them")
     found: list[Fed] = []
     for n in range(2):
         name, tensor = slot[n], pair.a if n == 0 else pair.b
@@ -235,16 +251,25 @@ def _fed_pair(pair: Pair, slot: Sequence[str], shapes: Shapes, inputs: Declared)
     return found
 
 
-def _entry(pair: Pair, rows: Sequence[int], shapes: Shapes, name: str) -> Entry:
+def _entry(pair: Pair, rows: Sequence[int], shapes: Shapes, inputs: Declared, name: str) -> Entry:
     """The pair in ALL_A and ALL_B. rows: first and number in ALL_A, and in ALL_B; name: of the adapter. Errors:
     InvalidInput for matrices of other sizes"""
-    a, b = shapes[pair.a], shapes[pair.b]
+    a, b = matrix_shape(shapes[pair.a]), matrix_shape(shapes[pair.b])
     is_peft = a[1] == rows[1] and b[0] == rows[3] and a[0] == b[1]
     if not is_peft and (a[0] != rows[1] or b[1] != rows[3] or a[1] != b[0]):
         text = f'adapter "{name}" does not fit "{module_key(pair.module)}": it is {rows[1]} to {rows[3]}'
         raise InvalidInput(f'{text}, "{pair.a}" is {shape_text(a)}, "{pair.b}" is {shape_text(b)}')
+    if pair.magnitudes != "" and (ALL_MAGNITUDES not in inputs or prod(shapes[pair.magnitudes]) != rows[3]):
+        hint = f"it needs {rows[3]} numbers, and a session that was created with an adapter of DoRA"
+        raise InvalidInput(f'"{pair.magnitudes}" of adapter "{name}" has no place in the session', hint=hint)
     rank = a[0] if is_peft else a[1]
-    return Entry(pair.a, pair.b, rows[0], rows[2], rows[1], rows[3], rank, is_peft, pair.scale)
+    return Entry(pair.a, pair.b, rows[0], rows[2], rows[1], rows[3], rank, is_peft, pair.scale, pair.magnitudes)
+
+
+def check_together(active: Sequence[Places]) -> None:
+    """active: the adapters of a run. Errors: InvalidInput for DoRA beside others: the sum has no defined lengths"""
+    if len(active) > 1 and any(any(e.magnitudes != "" for e in one.entries) for one in active):
+        raise InvalidInput("an adapter of DoRA cannot be active beside others", hint="activate it alone, or merge it")
 
 
 def places_of(
@@ -265,7 +290,7 @@ def places_of(
         else:
             for found in rows(pair):
                 _take(taken, f"{found[2]}", pair, name)
-                entries.append(_entry(pair, found, shapes, name))
+                entries.append(_entry(pair, found, shapes, inputs, name))
     return Places(entries, fed)
 
 
@@ -306,8 +331,8 @@ def fits(modules: Any, slots: Any, defaults: list[str], sizes: list[int], inputs
         return False
     if not are_counts(sizes):
         return False
-    for name, size in zip([ALL_A, ALL_B], sizes, strict=True):
-        declared = inputs.get(name, [0])
+    for name, size in zip([ALL_A, ALL_B, ALL_MAGNITUDES], [*sizes, sizes[1]], strict=True):
+        declared = inputs.get(name, [size if name == ALL_MAGNITUDES else 0])
         if len(declared) == 0 or declared[0] != size:
             return False
     return True

@@ -413,12 +413,13 @@ def test_files_in_all_formats(tmp_path: Path, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize(("change", "text"), [
-    (lambda t: {**t, "x.magnitude_vector": np.ones(3, np.float32)}, "DoRA"),
+    (lambda t: {**t, "x.lora_magnitude_vector": np.ones(3, np.float32)}, "it needs lora_A and lora_B"),
     (lambda t: {**t, "base_model.model.head.weight": np.ones((3, 3), np.float32)}, "merge them into the model"),
     (lambda t: {n: x for n, x in t.items() if "lora_B" not in n}, "it needs lora_A and lora_B"),
     (lambda t: {n.replace("q_proj", "zz_proj"): x for n, x in t.items()}, 'no product for "base_model.model.model.lay'),
     (lambda t: {n: x[:, :5] if "lora_A" in n else x for n, x in t.items()}, "does not fit MatMul"),
-    (lambda t: {n: x[..., None, None] for n, x in t.items()}, "convolutions"),
+    (lambda t: {n: x[..., None, None] for n, x in t.items()}, "does not fit MatMul"),
+    (lambda t: {n: x[..., None, None].repeat(2, 3) for n, x in t.items()}, "windows of one number"),
 ])  # fmt: skip
 def test_adapters_that_do_not_fit(change: Any, text: str) -> None:
     with pytest.raises(InvalidInput) as error:

@@ -73,7 +73,8 @@ REFUSED: list[tuple[dict[str, np.ndarray], dict[str, Any], str]] = [
     ({**PAIR, "base_model.model.e.token_adapter.trainable_tokens_delta": A}, {}, "trained tokens"),
     ({**PAIR, "base_model.model.head.weight": A}, {"modules_to_save": ["head"]}, "modules_to_save"),
     ({**PAIR, PREFIX + "A.other.weight": A}, {}, "a file has one adapter"),
-    (PAIR, {"init_lora_weights": "PiSSA"}, "weights that init_lora_weights"), (PAIR, {"use_dora": True}, "DoRA"),
+    (PAIR, {"init_lora_weights": "PiSSA"}, "weights that init_lora_weights"),
+    (PAIR, {"use_dora": True}, "lora_magnitude_vector"),
     (PAIR, {"layer_replication": [[0, 2], [1, 3]]}, "replicated layers"),
 ]  # fmt: skip
 

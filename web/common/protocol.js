@@ -102,11 +102,13 @@ import { Stop, StopWords } from './stop.js';
  */
 /**
  * Of a session with adapters (pyruntime/training/adapters/adapter_inputs.py, `described`): rows of the two matrices that runs feed;
- * by name of a module its rows ([first_a, rows_a, first_b, rows_b]), or the model's own inputs for its A and B; values of such inputs in
+ * by name of a module its rows ([first_a, rows_a, first_b, rows_b]), or the model's own inputs for its A and B;
+ * whether runs also feed magnitudes of DoRA; values of such inputs in
  * runs without adapters (data: base64). places: where the tensors of each adapter go, unless the session is of a Program.
  * @typedef {object} AdaptersInfo
  * @property {number} rowsA
  * @property {number} rowsB
+ * @property {boolean} [hasMagnitudes]
  * @property {Record<string, number[][]>} modules
  * @property {Record<string, [string, string]>} slots
  * @property {Record<string, { dtype: string, dims: number[], data: string }>} defaults

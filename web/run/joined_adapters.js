@@ -2,7 +2,7 @@
 
 import { InvalidInput } from '../common/errors.js';
 import { floatsIn, floatsOf } from '../common/half_values.js';
-import { ALL_A, ALL_B, rankOf } from '../runtime/adapter_places.js';
+import { ALL_A, ALL_B, ALL_MAGNITUDES, NO_MAGNITUDE, rankOf } from '../runtime/adapter_places.js';
 
 /** @import { Entry, Fed as Place, Places } from '../runtime/adapter_places.js' */
 /** @typedef {{ dtype: string, shape: number[], bytes: Uint8Array }} Stored a tensor in a file */
@@ -10,15 +10,16 @@ import { ALL_A, ALL_B, rankOf } from '../runtime/adapter_places.js';
 /** @typedef {{ data: Uint8Array | Float32Array | Float64Array | Uint16Array, dims: number[], type: string }} Fed */
 /** A tensor that is fed to an input of the model. @typedef {{ fed: Place, one: Active }} Part */
 /** @typedef {{ rows: number, columns: number, data: Float32Array }} Matrix */
+/** Numbers of rows of the two matrices, and whether the graph takes magnitudes. @typedef {{ rowsA: number, rowsB: number, hasMagnitudes?: boolean }} Rows */
 
 const FLOATS = ['float16', 'bfloat16', 'float32', 'float64'];
 
 /**
- * @param {{ rowsA: number, rowsB: number }} rows of the two matrices @param {Record<string, string | null>} types of the model's inputs
+ * @param {Rows} rows @param {Record<string, string | null>} types of the model's inputs
  * @param {Active[]} active @returns {Record<string, Fed>} by name of the input
  */
-export function joinedAdapters({ rowsA, rowsB }, types, active) {
-  const found = rowsA ? stacked(rowsA, rowsB, active) : {};
+export function joinedAdapters(rows, types, active) {
+  const found = rows.rowsA ? stacked(rows, active) : {};
   /** @type {Record<string, Part[]>} */
   const parts = {};
   for (const one of active) for (const fed of one.places.fed) (parts[fed.input] ??= []).push({ fed, one });
@@ -27,18 +28,26 @@ export function joinedAdapters({ rowsA, rowsB }, types, active) {
 }
 
 /**
- * The two matrices with all modules as rows, and the ranks of the adapters side by side.
- * @param {number} rowsA @param {number} rowsB @param {Active[]} active @returns {Record<string, Fed>}
+ * The two matrices with all modules as rows, and the ranks of the adapters side by side; magnitudes of DoRA.
+ * @param {Rows} rows @param {Active[]} active @returns {Record<string, Fed>}
  */
-function stacked(rowsA, rowsB, active) {
+function stacked({ rowsA, rowsB, hasMagnitudes }, active) {
   const columns = active.reduce((sum, { places }) => sum + rankOf(places.entries), 0);
   const [a, b] = [rowsA, rowsB].map((rows) => new Float32Array(rows * columns));
+  const magnitudes = new Float32Array(rowsB).fill(NO_MAGNITUDE);
   let first = 0;
   for (const one of active) {
-    for (const entry of one.places.entries) place(entry, one, a, b, columns, first);
+    for (const entry of one.places.entries) {
+      place(entry, one, a, b, columns, first);
+      const own = one.tensors[entry.magnitudes];
+      if (own) magnitudes.set(floatsOf(own.bytes, own.dtype), entry.firstB);
+    }
     first += rankOf(one.places.entries);
   }
-  return { [ALL_A]: { data: a, type: 'float32', dims: [rowsA, columns] }, [ALL_B]: { data: b, type: 'float32', dims: [rowsB, columns] } };
+  return {
+    [ALL_A]: { data: a, type: 'float32', dims: [rowsA, columns] }, [ALL_B]: { data: b, type: 'float32', dims: [rowsB, columns] },
+    ...(hasMagnitudes ? { [ALL_MAGNITUDES]: { data: magnitudes, type: 'float32', dims: [rowsB] } } : {}),
+  };
 }
 
 /**

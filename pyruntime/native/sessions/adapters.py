@@ -11,7 +11,8 @@ from pyruntime.errors import InvalidInput
 from pyruntime.native.sessions.program_file import Exported
 from pyruntime.native.sessions.stored_arrays import NUMPY_ARRAYS, array_of
 from pyruntime.onnx.graph import tensor_type
-from pyruntime.runtime.adapter_places import ALL_A, ALL_B, Fed, rank_of
+from pyruntime.runtime.adapter_places import ALL_A, ALL_B, ALL_MAGNITUDES, NO_MAGNITUDE, Fed, matrix_shape, rank_of
+from pyruntime.training.adapters.adapter_file import Adapter
 from pyruntime.training.adapters.adapter_inputs import AdapterInputs
 from pyruntime.training.adapters.session_adapters import Active, SessionAdapters
 from pyruntime.training.files.safetensors import Stored
@@ -41,20 +42,28 @@ def adapters_of_program(exported: Exported, given: Mapping[str, Any]) -> NativeA
 
 
 def _stacked(inputs: AdapterInputs, active: Sequence[Active]) -> dict[str, np.ndarray]:
-    """ALL_A and ALL_B: modules below one another, the ranks of the adapters side by side."""
+    """ALL_A and ALL_B: modules below one another, the ranks of the adapters side by side; magnitudes of DoRA."""
     ranks = [rank_of(one.places.entries) for one in active]
     all_a = np.zeros((inputs.rows_a, sum(ranks)), np.float32)
     all_b = np.zeros((inputs.rows_b, sum(ranks)), np.float32)
+    magnitudes = np.full(inputs.rows_b, NO_MAGNITUDE, np.float32)
     first = 0
     for one, rank in zip(active, ranks, strict=True):
         for e in one.places.entries:
-            a, b = array_of(one.adapter.tensors[e.a]), array_of(one.adapter.tensors[e.b])
+            a, b = (_matrix(one.adapter, name) for name in (e.a, e.b))
             columns = slice(first, first + e.rank)
             all_a[e.first_a : e.first_a + e.rows_a, columns] = a.T if e.is_peft else a
             scaled = (b if e.is_peft else b.T) * np.float32(e.scale * one.weight)
             all_b[e.first_b : e.first_b + e.rows_b, columns] = scaled
+            if e.magnitudes:
+                magnitudes[e.first_b : e.first_b + e.rows_b] = array_of(one.adapter.tensors[e.magnitudes]).ravel()
         first += rank
-    return {ALL_A: all_a, ALL_B: all_b}
+    return {ALL_A: all_a, ALL_B: all_b, **({ALL_MAGNITUDES: magnitudes} if inputs.has_magnitudes else {})}
+
+
+def _matrix(adapter: Adapter, name: str) -> np.ndarray:
+    array = array_of(adapter.tensors[name])
+    return array.reshape(matrix_shape(array.shape))
 
 
 def _side_by_side(name: str, parts: Sequence[tuple[Fed, Active]], kind: Any) -> np.ndarray:

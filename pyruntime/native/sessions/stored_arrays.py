@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pyruntime.errors import InvalidInput
+from pyruntime.runtime.adapter_places import matrix_shape
 from pyruntime.training.adapters.adapter_file import Adapter
 from pyruntime.training.adapters.adapter_inputs import AdapterInputs
 from pyruntime.training.adapters.lora import Merge
@@ -45,8 +46,14 @@ class NumpyArrays:
         """Sums are in double precision."""
         total = np.asarray(array_of(w), np.float64)
         for m in merges:
-            product = np.matmul(array_of(values[m.b]), array_of(values[m.a]), dtype=np.float64) * m.scale
-            total = total + (product if m.is_transposed else product.T)
+            a, b = (x.reshape(matrix_shape(x.shape)) for x in (array_of(values[n]) for n in (m.a, m.b)))
+            product = np.matmul(b, a, dtype=np.float64) * m.scale
+            total = total + (product if m.is_transposed else product.T).reshape(w.shape)
+            if m.magnitudes:
+                rows = total.reshape(len(b), -1) if m.is_transposed else total.T
+                lengths = np.maximum(np.linalg.norm(rows, axis=1), np.finfo(np.float32).tiny)
+                rows = rows * (array_of(values[m.magnitudes]).ravel() / lengths)[:, None]
+                total = (rows if m.is_transposed else rows.T).reshape(w.shape)
         return stored_of(total.astype("float64" if w.dtype == "float64" else "float32"))
 
 

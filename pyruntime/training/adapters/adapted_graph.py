@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import F32
 from pyruntime.onnx.graph import Graph, TensorType, Value
-from pyruntime.runtime.adapter_places import ALL_A, ALL_B, Pair, module_key
+from pyruntime.runtime.adapter_places import ALL_A, ALL_B, ALL_MAGNITUDES, Pair, matrix_shape, module_key
 from pyruntime.training.adapters.adapter_file import Adapter
-from pyruntime.training.adapters.adapter_inputs import RANK, AdapterInputs, Rows, in_javascript, shapes_of
+from pyruntime.training.adapters.adapter_inputs import RANK, AdapterInputs, Rows, Shape, in_javascript, shapes_of
 from pyruntime.training.adapters.sides import Side, with_sides
-from pyruntime.training.adapters.sites import Modules, Part, Site, sites
+from pyruntime.training.adapters.sites import Modules, Part, Site, for_dora, sites
 from pyruntime.training.files.safetensors import Stored
 
 _Place = tuple[tuple[int, ...], int, int]  # the path of a site, and columns of its output: the first, how many
@@ -21,11 +21,13 @@ _Place = tuple[tuple[int, ...], int, int]  # the path of a site, and columns of 
 
 @dataclass(slots=True)
 class AdaptedGraph(AdapterInputs):
-    """graph: with the inputs; products: of the model, by the names of modules; adapters: those that it was made for"""
+    """graph: with the inputs; products: of the model, by the names of modules; adapters: those that it was made for;
+    is_dora: whether some of them are of DoRA"""
 
     graph: Graph = field(kw_only=True)
     products: Modules = field(kw_only=True)
     adapters: Mapping[str, Adapter] = field(kw_only=True)
+    is_dora: bool = False
     places_of_rows: dict[_Place, Rows] = field(default_factory=dict)
     kind: ClassVar[str] = "adapters"  # of what it tells the page
 
@@ -41,7 +43,8 @@ class AdaptedGraph(AdapterInputs):
     def parts(self, adapter: Adapter, pair: Pair, name: str) -> list[Part]:
         """The products to which a pair adds. Errors: InvalidInput"""
         a, b = adapter.tensors[pair.a].shape, adapter.tensors[pair.b].shape
-        for columns, rows in ((a[1], b[0]), (a[0], b[1])):
+        window = tuple(a[1:]) if len(a) > 2 else ()
+        for columns, rows in ((matrix_shape(a)[1], b[0]), (a[0], b[1])):
             parts = self.products.parts(pair.module, rows)
             if not parts:
                 known = ", ".join(".".join(k) for k in list(self.products.by_name)[:6]) or "none"
@@ -49,11 +52,12 @@ class AdaptedGraph(AdapterInputs):
                     f'the model has no product for "{pair.module}" of adapter "{name}"', hint=f"products are {known}, …"
                 )
             if all(p.site.fan_in == columns and 0 <= p.first and p.first + rows <= p.site.fan_out for p in parts):
-                if parts[0].size == rows:
+                if parts[0].size == rows and all(p.site.window == window for p in parts):
                     return parts
         site = parts[0].site
+        of_filter = f", its filters are {list(site.window)}" if site.window else ""
         raise InvalidInput(
-            f'adapter "{name}" does not fit {site.node.label}: it is {site.fan_in} to {site.fan_out}, '
+            f'adapter "{name}" does not fit {site.node.label}: it is {site.fan_in} to {site.fan_out}{of_filter}, '
             f'"{pair.a}" is {list(a)}, "{pair.b}" is {list(b)}'
         )
 
@@ -76,8 +80,9 @@ class AdaptedGraph(AdapterInputs):
         for part in parts:
             if _place(part) not in self.places_of_rows:
                 self.places_of_rows[_place(part)] = known
-                side = Side(ALL_A, ALL_B, 1.0, part.first, part.size, True, known.first_a, known.first_b)
-                sides.setdefault(part.site.path, (part.site, []))[1].append(side)
+                site, magnitudes = (for_dora(part.site), ALL_MAGNITUDES) if self.is_dora else (part.site, "")
+                side = Side(ALL_A, ALL_B, 1.0, part.first, part.size, True, known.first_a, known.first_b, magnitudes)
+                sides.setdefault(site.path, (site, []))[1].append(side)
         return known
 
 
@@ -90,6 +95,8 @@ def adapted_graph(graph: Graph, adapters: Mapping[str, Adapter]) -> AdaptedGraph
     module."""
     made = AdaptedGraph(shapes_of(graph), graph=graph, products=Modules(sites(graph)), adapters=adapters)
     made.slots = _slots(graph)
+    given = [a for a in adapters.values() if not a.tensors.keys() <= made.shapes.keys()]
+    made.is_dora = any(pair.magnitudes for a in given for pair in a.pairs())
     sides: dict[tuple[int, ...], tuple[Site, list[Side]]] = {}
     fed: set[str] = set()
     for name, adapter in adapters.items():
@@ -106,8 +113,11 @@ def adapted_graph(graph: Graph, adapters: Mapping[str, Adapter]) -> AdaptedGraph
                 made.modules[module_key(pair.module)].append(rows)
     new: tuple[Value, ...] = ()
     if made.rows_a:
-        sizes = ((ALL_A, made.rows_a), (ALL_B, made.rows_b))
-        new = tuple(Value(n, TensorType(F32, (count, RANK))) for n, count in sizes)
+        sizes: dict[str, Shape] = {ALL_A: (made.rows_a, RANK), ALL_B: (made.rows_b, RANK)}
+        if made.is_dora:
+            sizes[ALL_MAGNITUDES] = (made.rows_b,)
+            made.shapes = {**made.shapes, **sizes}
+        new = tuple(Value(n, TensorType(F32, shape)) for n, shape in sizes.items())
     replaced = {n: graph.weights[n] for n in fed if n in graph.weights}
     made.defaults = {n: Stored(w.dtype.name, w.shape, w.read() if w.size else b"") for n, w in replaced.items()}
     weights = {n: w for n, w in graph.weights.items() if n not in fed}

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from pyruntime.errors import InvalidModel
 from pyruntime.ir.dtype import BY_NAME
 from pyruntime.onnx.graph import Graph, tensor_type
-from pyruntime.runtime.adapter_places import Pair, Places, fits, places_of, rows_in_program
+from pyruntime.runtime.adapter_places import ALL_MAGNITUDES, Pair, Places, fits, places_of, rows_in_program
 from pyruntime.training.adapters.adapter_file import Adapter
 from pyruntime.training.files.safetensors import Stored
 
@@ -50,6 +50,11 @@ class AdapterInputs:
     slots: dict[str, tuple[str, str]] = field(default_factory=dict)
     defaults: dict[str, Stored] = field(default_factory=dict)
 
+    @property
+    def has_magnitudes(self) -> bool:
+        """Whether the graph takes those of DoRA."""
+        return ALL_MAGNITUDES in self.shapes
+
     def places(self, adapter: Adapter, name: str) -> Places:
         """name: of the adapter, for messages. Errors: InvalidInput for a module that has no place"""
         rows = lambda pair: self.rows(adapter, pair, name)  # noqa: E731
@@ -66,6 +71,7 @@ class AdapterInputs:
         return {
             "rowsA": self.rows_a,
             "rowsB": self.rows_b,
+            "hasMagnitudes": self.has_magnitudes,
             "modules": self.modules,
             "slots": self.slots,
             "defaults": {

@@ -14,32 +14,40 @@ from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import F32, DType
 from pyruntime.onnx.graph import Graph, Weight
 from pyruntime.onnx.sources import MemorySource
+from pyruntime.onnx.weight_values import numbers_of
 from pyruntime.runtime.adapter_places import PREFIX
 from pyruntime.training.adapters.sides import Side, with_sides
-from pyruntime.training.adapters.sites import OUTPUT, Site, chosen, readers, sites
+from pyruntime.training.adapters.sites import OUTPUT, Site, chosen, for_dora, readers, sites
 
-A, B = ".lora_A.weight", ".lora_B.weight"
-DEFAULTS: dict[str, Any] = {"rank": 8, "alpha": None, "targets": "*"}
+A, B, M = ".lora_A.weight", ".lora_B.weight", ".lora_magnitude_vector"
+DEFAULTS: dict[str, Any] = {"rank": 8, "alpha": None, "targets": "*", "dora": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """An adapter of one module. a: name of A, (rank, fan_in); b: of B, (fan_out, rank); sites: that read it"""
+    """An adapter of one module. a: name of A; b: of B; magnitudes: of DoRA's lengths, or ""; sites: that read it"""
 
     module: str
     a: str
     b: str
+    magnitudes: str
     sites: tuple[Site, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name in (self.a, self.b, self.magnitudes) if name]
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """The product of A and B, times `scale`, to add to a weight. is_transposed: the weight is (fan_out, fan_in)"""
+    """The product of A and B, times `scale`, to add to a weight. is_transposed: the weight is (fan_out, fan_in), or
+    filters; magnitudes: name of the lengths that the sum then gets for each output, or "" """
 
     a: str
     b: str
     scale: float
     is_transposed: bool
+    magnitudes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,7 @@ class Lora:
 
     @property
     def names(self) -> list[str]:
-        return [name for one in self.each for name in (one.a, one.b)]
+        return [name for one in self.each for name in one.names]
 
     @property
     def scale(self) -> float:
@@ -77,6 +85,7 @@ class Lora:
             "peft_type": "LORA", "task_type": None, "r": self.rank, "lora_alpha": self.alpha, "lora_dropout": 0.0,
             "bias": "none", "fan_in_fan_out": False, "base_model_name_or_path": None, "inference_mode": True,
             "target_modules": [one.module for one in self.each],
+            **({"use_dora": True} if any(one.magnitudes for one in self.each) else {}),
         })  # fmt: skip
 
     def merges(self, graph: Graph) -> dict[str, list[Merge]]:
@@ -85,7 +94,7 @@ class Lora:
         for one in self.each:
             if _can_merge(one, graph):
                 site = one.sites[0]
-                merge = Merge(one.a, one.b, self.scale / site.factor, site.is_transposed)
+                merge = Merge(one.a, one.b, self.scale / site.factor, site.is_transposed, one.magnitudes)
                 found.setdefault(site.weight, []).append(merge)
         return found
 
@@ -97,10 +106,9 @@ class Lora:
             if wrong := next((s for s in one.sites if len(s.path) > 1 or s.way != OUTPUT), None):
                 hint = "save the adapter alone, without a merged model"
                 raise InvalidInput(f"the adapter of {wrong.node.label} cannot be written into the model", hint=hint)
-        shapes = [((self.rank, one.sites[0].fan_in), (one.sites[0].fan_out, self.rank)) for one in rest]
         return [
-            Beside(s.node.outputs[0], one.a, one.b, self.scale, s.dtype, shape)
-            for one, shape in zip(rest, shapes, strict=True)
+            Beside(s.node.outputs[0], one.a, one.b, self.scale, s.dtype, s.shapes(self.rank))
+            for one in rest
             for s in one.sites
         ]
 
@@ -138,26 +146,35 @@ def lora_of(value: Any) -> dict[str, Any] | None:
     targets = [targets] if isinstance(targets, str) else targets
     if not isinstance(targets, (list, tuple)) or not targets or not all(isinstance(p, str) for p in targets):
         raise InvalidInput(f"lora.targets cannot be {targets!r}", hint='names or patterns such as "*.q_proj"')
-    return {"rank": rank, "alpha": alpha, "targets": list(targets)}
+    if not isinstance(found["dora"], bool):
+        raise InvalidInput(f"lora.dora cannot be {found['dora']!r}", hint="true or false")
+    return {"rank": rank, "alpha": alpha, "targets": list(targets), "dora": found["dora"]}
 
 
 def with_lora(graph: Graph, settings: Mapping[str, Any], seed: int) -> tuple[Graph, Lora]:
     """The graph with adapters beside the products that the patterns choose. They begin as zero: A with random numbers,
-    B with zeros. Errors: InvalidInput for a pattern that chooses nothing"""
-    rank, each = settings["rank"], _modules(graph, settings["targets"])
+    B with zeros, DoRA's lengths as those of the weight. Errors: InvalidInput for a pattern that chooses nothing, or a
+    weight that DoRA cannot scale"""
+    rank, each = settings["rank"], _modules(graph, settings["targets"], settings["dora"])
     lora = Lora(rank, settings["alpha"], each)
     weights = dict(graph.weights)
     for one in each:
         site = one.sites[0]
-        weights[one.a] = _weight(one.a, (rank, site.fan_in), _random(f"{seed} {one.module}", rank, site.fan_in))
-        weights[one.b] = _weight(one.b, (site.fan_out, rank), bytes(4 * rank * site.fan_out))
+        shape_a, shape_b = site.shapes(rank)
+        weights[one.a] = _weight(one.a, shape_a, _random(f"{seed} {one.module}", rank, site.fan_in))
+        weights[one.b] = _weight(one.b, shape_b, bytes(4 * rank * site.fan_out))
+        if one.magnitudes:
+            shape = (1, *shape_b[:1], *shape_b[2:]) if site.window else shape_b[:1]
+            weights[one.magnitudes] = _weight(one.magnitudes, shape, _lengths(graph.weights[site.weight], site))
     sides = {
-        s.path: (s, [Side(one.a, one.b, lora.scale, 0, s.fan_out)]) for one in each for s in one.sites
-    }  # fmt: skip
+        s.path: (s, [Side(one.a, one.b, lora.scale, 0, s.fan_out, magnitudes=one.magnitudes)])
+        for one in each
+        for s in one.sites
+    }
     return replace(with_sides(graph, sides), weights=weights), lora
 
 
-def _modules(graph: Graph, patterns: Sequence[str]) -> tuple[Trained, ...]:
+def _modules(graph: Graph, patterns: Sequence[str], is_dora: bool) -> tuple[Trained, ...]:
     found = sites(graph)
     by_pattern = chosen(found, patterns)
     for pattern, some in by_pattern.items():
@@ -169,7 +186,7 @@ def _modules(graph: Graph, patterns: Sequence[str]) -> tuple[Trained, ...]:
     modules: dict[tuple[str, int, int], list[Site]] = {}
     for s in found:
         if s.path in paths:
-            modules.setdefault((s.module, s.fan_in, s.fan_out), []).append(s)
+            modules.setdefault((s.module, s.fan_in, s.fan_out), []).append(for_dora(s) if is_dora else s)
     made, taken = [], set(graph.weights)
     for (module, _, _), same in modules.items():
         own = f"{PREFIX}{module}"
@@ -177,12 +194,21 @@ def _modules(graph: Graph, patterns: Sequence[str]) -> tuple[Trained, ...]:
         while own + A in taken:
             own, n = f"{PREFIX}{module}_{n}", n + 1
         taken.add(own + A)
-        made.append(Trained(own.removeprefix(PREFIX), own + A, own + B, tuple(same)))
+        made.append(Trained(own.removeprefix(PREFIX), own + A, own + B, own + M if is_dora else "", tuple(same)))
     return tuple(made)
 
 
 def _weight(name: str, shape: tuple[int, ...], data: bytes) -> Weight:
     return Weight(name, F32, shape, MemorySource(data), 0, len(data))
+
+
+def _lengths(w: Weight, site: Site) -> bytes:
+    """Of the vectors of a weight, one for each output."""
+    numbers, rows, columns = numbers_of(w), site.fan_out, site.fan_in
+    vectors = (
+        numbers[n * columns : (n + 1) * columns] if site.is_transposed else numbers[n::rows] for n in range(rows)
+    )
+    return array("f", [math.hypot(*vector) for vector in vectors]).tobytes()
 
 
 def _random(seed: str, rank: int, fan_in: int) -> bytes:

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from pyruntime.errors import InvalidInput
 from pyruntime.onnx.graph import Graph
-from pyruntime.runtime.adapter_places import ALL_A, ALL_B, Places, rank_of
+from pyruntime.runtime.adapter_places import ALL_A, ALL_B, ALL_MAGNITUDES, Places, check_together, rank_of
 from pyruntime.training.adapters.adapter_file import Adapter
 from pyruntime.training.adapters.adapter_inputs import RANK, AdapterInputs
 from pyruntime.training.adapters.lora_adapter import LoraAdapter
@@ -65,7 +65,10 @@ class SessionAdapters(ABC, Generic[Array]):
     def inputs(self) -> set[str]:
         """Names of inputs that every run feeds."""
         found = self._inputs
-        return set() if found is None else {*found.defaults, *((ALL_A, ALL_B) if found.rows_a else ())}
+        if found is None:
+            return set()
+        own = (ALL_A, ALL_B) if found.rows_a else ()
+        return {*found.defaults, *own, *((ALL_MAGNITUDES,) if found.has_magnitudes else ())}
 
     def in_file(self) -> dict[str, Any]:
         """What the header of a Program says about adapters."""
@@ -107,6 +110,7 @@ class SessionAdapters(ABC, Generic[Array]):
             return self._own_inputs(active)
         defaults = {name: self.array(t) for name, t in self._inputs.defaults.items()}
         chosen = [Active(x.name, x.loaded(), self._places_of(x), weight) for x, weight in active]
+        check_together([one.places for one in chosen])
         return {**defaults, **self.joined(self._inputs, chosen)}
 
     def _own_inputs(self, active: Sequence[tuple[LoraAdapter, float]]) -> dict[str, Array]:
@@ -129,5 +133,5 @@ class SessionAdapters(ABC, Generic[Array]):
 
     @abstractmethod
     def joined(self, inputs: AdapterInputs, active: Sequence[Active]) -> dict[str, Array]:
-        """Feeds by name: ALL_A and ALL_B if the graph has them, and the model's own inputs that these adapters have
-        tensors for. Errors: InvalidInput for adapters that cannot be joined"""
+        """Feeds by name: ALL_A, ALL_B and ALL_MAGNITUDES if the graph has them, and the model's own inputs that these
+        adapters have tensors for. Errors: InvalidInput for adapters that cannot be joined"""

@@ -1,4 +1,5 @@
-"""Where adapters can stand in a graph: products with a constant weight, and the names that users and files call them.
+"""Where adapters can stand in a graph: products and convolutions with a constant weight, and the names that users and
+files call them.
 
 A module is the part of a network that an adapter belongs to, as PEFT names it: `model.layers.0.self_attn.q_proj`.
 Exporters write it into the names of weights (`….q_proj.weight`) or of nodes (`/model/layers.0/…/q_proj/MatMul`).
@@ -8,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from math import prod
 
+from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import BF16, F16, F32, F64, DType
 from pyruntime.onnx.graph import Graph, Node, Weight, subgraphs, uses
 from pyruntime.runtime.adapter_places import is_kind, module_parts, name_parts, plain_parts
@@ -29,6 +32,7 @@ _PRODUCTS = {
     (MICROSOFT, "MatMulBnb4"): OUTPUT,
     (MICROSOFT, "FusedGemm"): WEIGHT,
     (MICROSOFT, "Attention"): WEIGHT,
+    ("", "Conv"): WEIGHT,
 }
 _PACKED = ("MatMulNBits", "MatMulBnb4")
 _DECODERS = ("DequantizeLinear", "Unpack", "PairsApart")  # nodes whose first input has the weight in another form
@@ -47,7 +51,8 @@ class Site:
     path: where the node is: its index in the main graph. In the graph of a branch or a loop: the index of the node that
         contains the graph, the number of the graph in that node, then the index in it
     module: the name of the part of the network, as PEFT writes it; names: all names that patterns may match
-    fan_in, fan_out: lengths of a row of the input and of the output
+    fan_in, fan_out: lengths of a row of the input and of the output; of a convolution: numbers of one filter, filters
+    window: of a convolution, the shape of one filter (channels, *kernel); else ()
     weight: name of the initializer, or ""; is_transposed: whether it has shape (fan_out, fan_in)
     is_plain: whether the weight is of floats, in an initializer of the main graph
     dtype: of the input's elements, as far as weights tell; way: OUTPUT or WEIGHT
@@ -64,12 +69,25 @@ class Site:
     is_plain: bool
     dtype: DType
     way: str
+    window: tuple[int, ...] = ()
 
     @property
     def factor(self) -> float:
         """Gemm's alpha: the node multiplies its own product by it, but not (x·A)·B, which is added later."""
         alpha = self.node.attrs.get("alpha", 1.0)
         return alpha if self.way == OUTPUT and isinstance(alpha, float) else 1.0
+
+    def shapes(self, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Of A and B, as PEFT has them: for a convolution, A has its windows, and B windows of one number."""
+        return (rank, *(self.window or (self.fan_in,))), (self.fan_out, rank, *(1 for _ in self.window[1:]))
+
+
+def for_dora(site: Site) -> Site:
+    """The site with its adapter in the weight. Errors: InvalidInput"""
+    if not site.is_plain:
+        text = f"DoRA cannot scale the weight of {site.node.label}: it is no initializer of floats of the main graph"
+        raise InvalidInput(text, hint="name other targets, or train LoRA without dora")
+    return replace(site, way=WEIGHT)
 
 
 def sites(graph: Graph) -> list[Site]:
@@ -99,6 +117,8 @@ def _site(
     way = _PRODUCTS.get((node.domain, node.op))
     if way is None or len(node.inputs) < 2 or node.attrs.get("transA") or node.attrs.get("transBatchB"):
         return None
+    if node.attrs.get("group", 1) != 1:
+        return None
     found = _weight(node.inputs[1], weights, makers)
     if found is None:
         return None
@@ -108,6 +128,8 @@ def _site(
         scales = weights.get(node.inputs[2]) if len(node.inputs) > 2 else None
         dtype = scales.dtype if scales is not None and scales.dtype in _FLOATS else F32
         shape, flipped, is_plain = (_count(node, "N"), _count(node, "K")), True, False
+    elif node.op == "Conv" and len(w.shape) > 2 and not flipped:
+        shape, flipped = (w.shape[0], prod(w.shape[1:])), True
     else:
         if len(w.shape) != 2:
             return None
@@ -117,7 +139,8 @@ def _site(
     fan_in, fan_out = (shape[1], shape[0]) if flipped else (shape[0], shape[1])
     names = _names(node, w)
     is_plain = is_plain and w.dtype in _FLOATS and outer.get(w.name) is w
-    return Site(path, node, names[0], names, fan_in, fan_out, w.name, flipped, is_plain, dtype, way)
+    window = tuple(w.shape[1:]) if node.op == "Conv" else ()
+    return Site(path, node, names[0], names, fan_in, fan_out, w.name, flipped, is_plain, dtype, way, window)
 
 
 def _count(node: Node, name: str) -> int:
@@ -154,7 +177,8 @@ def _names(node: Node, w: Weight) -> tuple[str, ...]:
     """All names of a product. The first is its module's: that of the node's metadata, or else from the weight's or the
     node's name, whichever ends like a module's tensor (`….q_proj.weight`); else from one that has parts; else from
     any."""
-    made = [name for name in (w.name, node.name) if name and "::" not in name]
+    of_node = re.sub(r"/Conv(_\d+)?$", "", node.name) if node.op == "Conv" else node.name
+    made = [name for name in (w.name, of_node) if name and "::" not in name]
     in_module = [name for name in made if is_kind(name_parts(name)[-1]) and len(name_parts(name)) > 1]
     paths = [name for name in made if "." in name or "/" in name]
     first = node.module or _module_name([*in_module, *paths, *made, node.outputs[0]][0])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from math import isfinite, prod
 
 from pyruntime.onnx.graph import Weight
-from pyruntime.onnx.weight_values import elements
+from pyruntime.onnx.weight_values import numbers_of
 
 _LARGE = 1e4  # no weight is this large; masks of attention are
 _SAMPLE = 1 << 16  # numbers whose pattern is looked at
@@ -16,11 +15,6 @@ _FEWEST, _PLACES, _COLUMNS = 6, 32, 48  # of a table: places at least, places an
 _SKIPPED = 2  # places before these: some tables have rows for padding
 _EXACT = 2e-5  # of the range: how far a table in float32 is from its rule
 _ROUNDING = 4e-7
-
-
-def numbers_of(w: Weight) -> Sequence[float]:
-    codes = {"float32": "f", "float64": "d"}.get(w.dtype.name)
-    return array(codes, w.read()) if codes else [float(x) for x in elements(w)]  # type: ignore[arg-type]
 
 
 def unlike_a_weight(numbers: Sequence[float]) -> str:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 
 from pyruntime.onnx.graph import Graph, Weight
-from pyruntime.training.graph.constant_values import numbers_of
+from pyruntime.onnx.weight_values import numbers_of
 from pyruntime.training.graph.loss_models import Loss
 from pyruntime.training.graph.torch_notes import PARAMETER, TorchNotes
 

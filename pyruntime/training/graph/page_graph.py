@@ -49,7 +49,7 @@ def _export_pieces(file: Source, training: Training) -> str:
     merges, weights = training.merges, training.base.weights
 
     def merged(name: str) -> dict[str, Any]:
-        products = [[m.a, m.b, m.scale, m.is_transposed] for m in merges[name]]
+        products = [[m.a, m.b, m.scale, m.is_transposed, m.magnitudes] for m in merges[name]]
         base = None if name in training.weights else _place(weights[name])
         return {"base": base, "shape": list(weights[name].shape), "products": products}
 

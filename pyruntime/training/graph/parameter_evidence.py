@@ -14,7 +14,8 @@ from functools import cached_property
 from math import prod
 
 from pyruntime.onnx.graph import Graph, Node, Weight, all_nodes
-from pyruntime.training.graph.constant_values import SINES, collapsed, numbers_of, repeats, rule, unlike_a_weight
+from pyruntime.onnx.weight_values import numbers_of
+from pyruntime.training.graph.constant_values import SINES, collapsed, repeats, rule, unlike_a_weight
 from pyruntime.training.graph.torch_notes import PARAMETER, TorchNotes
 
 Inputs = Mapping[str, tuple[int, ...]]

@@ -378,7 +378,9 @@ OPTIONS = {
         partial(_patterns, "frozen"), _NAMES, None, "names or patterns of weights that stay as they are"
     ),
     "lora": TrainingOption(
-        lora_of, f"{{ readonly rank?: number; readonly alpha?: number; readonly targets?: {_NAMES} }}", None,
+        lora_of,
+        "{ readonly rank?: number; readonly alpha?: number; readonly dora?: boolean; "
+        f"readonly targets?: {_NAMES} }}", None,
         "trains [adapters](#adapters) beside the weights, and of the weights only those that `trainable` names",
     ),
     "accumulate": TrainingOption(

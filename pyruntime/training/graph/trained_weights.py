@@ -9,7 +9,7 @@ from math import isfinite
 from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import BF16, F16, F32, F64
 from pyruntime.onnx.graph import Graph, uses
-from pyruntime.training.graph.constant_values import numbers_of
+from pyruntime.onnx.weight_values import numbers_of
 from pyruntime.training.graph.parameter_evidence import Evidence, Finding
 from pyruntime.training.graph.recipe import Recipe, matches
 

@@ -3,7 +3,7 @@
 
 import { InvalidInput } from '../../common/errors.js';
 import { joinedAdapters } from '../../run/joined_adapters.js';
-import { rankOf } from '../../runtime/adapter_places.js';
+import { checkTogether, rankOf } from '../../runtime/adapter_places.js';
 
 /** @import { Fed } from '../../run/joined_adapters.js' */
 /** @import { AdaptersInfo } from '../../common/protocol.js' */
@@ -61,6 +61,7 @@ export class Adapters {
   joined(weights) {
     const defaults = Object.entries(this.info.defaults).map(([name, { dtype, dims, data }]) => [name, { data: fromBase64(data), type: dtype, dims }]);
     const active = weights.map(([name, weight]) => ({ tensors: this.files[name].tensors, places: this.places[name], weight }));
+    checkTogether(active.map(({ places }) => places));
     return { ...Object.fromEntries(defaults), ...joinedAdapters(this.info, this.types, active) };
   }
 }
