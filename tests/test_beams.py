@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from kit.beam_texts import FORM, PATH, PROMPT, PROMPTS, STOPS
-from kit.decoder_forms import FORMS, decoder
-from kit.families import ENCODERS, names
+from kit.beam_texts import CROSSING, FORM, PATH, PROMPT, PROMPTS, STOPS, tokenizer
+from kit.decoder_forms import FORMS, STATES, decoder
+from kit.families import ENCODERS, names, source
 from pyruntime import InvalidInput, TextGenerator
 from pyruntime.runtime.beams import BeamWriter
 from pyruntime.runtime.writing import Request, Sampling, Text
 from tests.test_families import opened
 
 CASES: list[dict[str, Any]] = json.loads(PATH.read_text())
+KINDS = [(case.get("form", FORM), tuple(case["stops"])) for case in CASES]
 Generators = Callable[..., TextGenerator]
 
 
@@ -24,11 +26,13 @@ Generators = Callable[..., TextGenerator]
 def generator() -> Iterator[Generators]:
     made: dict[Any, TextGenerator] = {}
 
-    def of(stops: list[int], provider: str = "wasm") -> TextGenerator:
-        key = (provider, *stops)
+    def of(stops: Sequence[int], provider: str = "wasm", form: str = FORM) -> TextGenerator:
+        key = (form, provider, *stops)
         if key not in made:
-            model = decoder(FORMS[FORM]).SerializeToString()
-            made[key] = TextGenerator(model, providers=[provider], stop_tokens=stops)
+            model, inputs = decoder(FORMS[form]).SerializeToString(), {"encoder_hidden_states": STATES}
+            made[key] = TextGenerator(
+                model, tokenizer(), providers=[provider], stop_tokens=stops, inputs=inputs if form == CROSSING else None
+            )
         return made[key]
 
     yield of
@@ -37,17 +41,25 @@ def generator() -> Iterator[Generators]:
 
 
 def settings(case: dict[str, Any]) -> dict[str, Any]:
-    return {name: case[name] for name in ("num_beams", "max_tokens", "length_penalty", "early_stopping")}
+    own = ("num_beams", "max_tokens", "length_penalty", "early_stopping", "stop")
+    form = {"format": {"regex": case["regex"]}} if "regex" in case else {}
+    return {name: case[name] for name in own if name in case} | form
 
 
-@pytest.mark.parametrize("stops", STOPS, ids=str)
-def test_texts_are_those_of_transformers(stops: list[int], generator: Generators) -> None:
-    cases = [case for case in CASES if case["stops"] == stops]
-    assert len(cases) > 60 and {case["num_beams"] for case in cases} == {2, 3, 5}
+@pytest.mark.parametrize(("form", "stops"), sorted(set(KINDS)), ids=str)
+def test_texts_are_those_of_transformers(form: str, stops: tuple[int], generator: Generators) -> None:
+    cases = [case for case, kind in zip(CASES, KINDS, strict=True) if kind == (form, stops)]
+    assert len(cases) > 6 and {case["num_beams"] for case in cases} == {2, 3, 5}
     for case in cases:
-        found = generator(stops).generate(case["prompt"], **settings(case))
-        assert found.tokens == case["tokens"], case
-        assert found.reason == ("token" if stops and case["tokens"][-1] in stops else "length")
+        found = generator(stops, form=form).generate(case["prompt"], **settings(case))
+        if "regex" in case and (found.reason == "format" or len(found.tokens) < case["max_tokens"]):
+            assert found.reason == "format" and re.fullmatch(case["regex"], found.text), case
+        if found.tokens != case["tokens"]:
+            assert found.reason == "format" and len(case["tokens"]) == case["max_tokens"], case  # theirs is cut
+            assert case["tokens"][-1] not in stops
+        elif "regex" not in case and found.reason != "text":
+            assert found.reason == ("token" if stops and case["tokens"][-1] in stops else "length")
+        assert not any(stop in found.text for stop in case.get("stop", ()))
 
 
 def test_on_the_gpu(generator: Generators) -> None:
@@ -70,12 +82,13 @@ def without_caches(writer: TextGenerator, prompt: list[int], how: Sampling, most
     return tokens
 
 
-@pytest.mark.parametrize("name", [name for name in names() if name not in ENCODERS])
+@pytest.mark.parametrize("name", names())
 def test_rows_of_caches_move(name: str) -> None:
-    """States, windows and caches of published families."""
+    """States, windows and caches of published families, and an encoder's states."""
     writer = opened(name)
-    expected = without_caches(writer, PROMPT, Sampling(num_beams=3), 10)
-    assert writer.generate(PROMPT, max_tokens=10, num_beams=3).tokens == expected
+    inputs = source(name) if name in ENCODERS else None
+    found = writer.generate(PROMPT, max_tokens=10, num_beams=3, inputs=inputs).tokens
+    assert found == without_caches(writer, PROMPT, Sampling(num_beams=3), 10)
     writer.release()
 
 
@@ -86,7 +99,7 @@ def test_other_texts_meanwhile(generator: Generators) -> None:
     expected = [writer.generate(prompt, **how).tokens for prompt in PROMPTS]
     plain = writer.generate(PROMPT, max_tokens=30).tokens
     pieces = writer.stream(PROMPT, max_tokens=30)
-    assert list(pieces) == [] and writer.last.tokens == plain  # without a tokenizer there is no text
+    assert "".join(pieces) == writer.last.text and writer.last.tokens == plain
     stream = writer._begun(writer._read({"max_tokens": 30}, [PROMPT]), True)
     assert [found.tokens for found in writer.generate(PROMPTS, **how)] == expected
     writer._batch.advance(stream[0])

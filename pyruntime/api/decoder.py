@@ -72,6 +72,7 @@ class Decoder:
     pasts: dict[str, OrtValue] = field(init=False, default_factory=dict)
     _given: dict[str, OrtValue] = field(init=False, default_factory=dict)
     _saved: tuple[int, dict[str, OrtValue]] = field(init=False)  # tokens and caches before the last draft was read
+    _repeats: tuple[Any, int, dict[str, OrtValue]] = field(init=False, default=(None, 0, {}))  # of `_given`, for beams
     shrinks: bool = field(init=False)  # whether the caches can lose their last tokens alone
     _types: dict[str, Any] = field(init=False)
 
@@ -168,11 +169,21 @@ class Decoder:
 
     def _continue_beams(self, request: Request, how: Sampling) -> list[float]:
         """A run for all beams of a text, whose caches have a row for each until `narrow`."""
+        count, rows = len(request.tokens), len(request.beams)
         if request.sources:
-            count = len(request.tokens)
-            self.pasts = self.stacked([Row(self.pasts, source, count) for source in request.sources])
+            self.pasts = self.stacked([Row(self.pasts, source, count) for source in request.sources], are_beams=True)
         self.cached = []  # no other text can go on with these caches
-        return self.run(beam_feeds(self.layout, request, how), len(request.beams))
+        return self.run(beam_feeds(self.layout, request, how), rows, self._repeated(rows))
+
+    def _repeated(self, rows: int) -> dict[str, OrtValue]:
+        """The inputs of one text that have a row for each row of a run, with so many equal rows."""
+        given, count, found = self._repeats
+        if given is not self._given or count != rows:
+            names = [name for name in self.layout.repeated if name in self._given]
+            arrays = [np.repeat(self._given[name].numpy(), rows, 0) for name in names]
+            found = {name: OrtValue(x, self._types[name]) for name, x in zip(names, arrays, strict=True)}
+            self._repeats = self._given, rows, found
+        return found
 
     def narrow(self, tokens: Sequence[int]) -> None:
         """Keep the caches of the first beam, which has these tokens."""
@@ -183,10 +194,11 @@ class Decoder:
         growing = [cache for cache in self.layout.caches if not cache.of_encoder]
         return {self.pasts[cache.past].shape()[cache.axis] for cache in growing}
 
-    def run(self, made: Sequence[Made], beams: int = 0) -> list[float]:
+    def run(self, made: Sequence[Made], beams: int = 0, inputs: Mapping[str, OrtValue] | None = None) -> list[float]:
         """Return the sampled tokens (N, positions), flat; with beams the likeliest tokens (beams, K), then their log
-        probabilities. The caches become those that the model returns."""
-        values = {name: x for name, x in self._given.items() if name not in self.pasts}
+        probabilities. The caches become those that the model returns. inputs: in place of some that were given"""
+        given = {**self._given, **(inputs or {})}
+        values = {name: x for name, x in given.items() if name not in self.pasts}
         values |= {x.name: self._value(x.name, x.dims, x.values) for x in made}
         wanted = ["best_tokens", "best_scores"] if beams else ["token"]
         names = [*wanted, *(cache.present for cache in self.layout.caches)]
@@ -208,15 +220,19 @@ class Decoder:
         finally:
             self.put(before)
 
-    def stacked(self, rows: Sequence[Row]) -> dict[str, OrtValue]:
-        """Copies of the caches of several texts, a row for each. Shorter ones begin with zeros."""
+    def stacked(self, rows: Sequence[Row], are_beams: bool = False) -> dict[str, OrtValue]:
+        """Copies of the caches of several texts, a row for each. Shorter ones begin with zeros. are_beams: all rows are
+        of the same caches, and have the same encoder's states"""
         found: dict[str, OrtValue] = {}
         for cache in self.layout.caches:
+            if are_beams and cache.of_encoder and rows[0].pasts[cache.past].shape()[cache.batch] == len(rows):
+                found[cache.past] = rows[0].pasts[cache.past]
+                continue
             parts = []
             for one in rows:
                 part = np.moveaxis(one.pasts[cache.past].numpy(), cache.batch, 0)[one.row : one.row + 1]
                 part = np.moveaxis(part, 0, cache.batch)
-                if cache.axis >= 0:
+                if cache.axis >= 0 and not cache.of_encoder:
                     first = max(0, part.shape[cache.axis] - one.count)
                     part = part[(slice(None),) * cache.axis + (slice(first, None),)]
                 parts.append(part)

@@ -128,7 +128,7 @@ def _format(matcher: Any, words: int) -> Format:
             raise ExecutionError(text, hint="are the scores of all other tokens NaN or -inf?")
         return bool(matcher.is_stopped())
 
-    return Format(masks, take)
+    return Format(masks, take, lambda: _format(matcher.deep_copy(), words))
 
 
 class _Vocabulary:

@@ -285,7 +285,7 @@ class TextGenerator:
         return chats
 
     def _beams(self, text: Text, settings: Settings, is_whole: bool) -> BeamWriter:
-        refused = refused_beams(self._model.layout, settings.how, text, self.draft_tokens, is_whole)
+        refused = refused_beams(self._model.layout, settings.how, self.draft_tokens, is_whole)
         if refused:
             raise InvalidInput(f"num_beams is {settings.how.num_beams}: {refused}", hint="generate without num_beams")
         return BeamWriter(text, settings.how, settings.most, list(self.stop_tokens))

@@ -55,7 +55,10 @@ _SEVERAL: tuple[_Steps, _Steps] = (
     ),
     (
         ("shape", "Shape", "random", {}), ("token", "Reshape", "found shape", {}),
-        ("logs", "LogSoftmax", "scaled", {"axis": 1}), ("best_scores", "GatherElements", "logs which", {"axis": 1}),
+        # A mask changes no other token's probability, as in transformers' beam search.
+        ("unmasked", "Div", "free heat", {}), ("logs", "LogSoftmax", "unmasked", {"axis": 1}),
+        ("log", "GatherElements", "logs which", {"axis": 1}), ("lowest", "Constant", "", {"value_float": -3.4e38}),
+        ("barred", "Less", "best lowest", {}), ("best_scores", "Where", "barred best log", {}),
         ("best_tokens", "Identity", "which", {}),
     ),
 )  # fmt: skip
@@ -88,7 +91,8 @@ def with_sampling(graph: Graph, logits: str | None, positions: int = 0, masks: b
     new inputs: `temperature` (0: greedy), `top_k` (0: off), `top_p`, and `random` (N; with positions (N, min(S, P));
         each from 0 to 1). With positions also `repetition_penalty` and `repeated` (R, 2): pairs of a row
         n · min(S, P) + p and a token, whose score is divided by the penalty if it is positive, else multiplied; and the
-        outputs `best_tokens` and `best_scores` (rows, min(top_k, V)): the likeliest tokens and their log probabilities
+        outputs `best_tokens` and `best_scores` (rows, min(top_k, V)): the likeliest tokens and their log probabilities,
+        without a mask's effect on that of others; -inf for a token that a mask forbids
     masks: with positions, also the inputs `masked` (M), such rows, and `masks` (M, ceil(V / 32)): a row may have token
         t if bit t % 32 of word t // 32 is 1. None if the model does not declare V
     Errors: InvalidInput if the output does not exist or has another shape or type, or if the model uses these names."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pyruntime.errors import InvalidInput
 from pyruntime.runtime.generation import DecoderLayout
 from pyruntime.runtime.writing import Request, Sampling, Text
 
@@ -21,7 +22,7 @@ class Beam:
     source: the beam that it continues, as a place among those of the run before
     """
 
-    tokens: list[int]
+    text: Text
     score: float
     source: int
 
@@ -37,9 +38,7 @@ class BeamWriter:
         self.how = Sampling(1.0, how.num_beams * (1 + max(1, min(STOPS, len(stop_tokens)))))
         self._rules = how
         self._most = most
-        self._stop_tokens = set(stop_tokens)
-        self._prompt = text.so_far()
-        self._beams = [Beam([], 0.0, 0)]
+        self._beams = [Beam(text.branch(), 0.0, 0)]
         self._sources: list[int] = []  # of the beams, empty if each continues itself
         self._ended: list[Beam] = []  # best first
         self._is_over = most == 0
@@ -48,34 +47,46 @@ class BeamWriter:
         """Return the next run, or None if the search is over."""
         if self._is_over:
             return None
-        rows = [[*self._prompt, *beam.tokens] for beam in self._beams]
-        beams = rows if len(self._beams[0].tokens) > 0 else []
-        return Request(False, rows[0], len(rows[0]), 1, [0.0], [], self.how.top_k, beams, self._sources)
+        rows = [beam.text.so_far() for beam in self._beams]
+        beams = rows if len(self._beams[0].text.tokens) > 0 else []
+        forms = [beam.text.form for beam in self._beams]
+        masks = [mask for form in forms if form is not None for mask in form.masks([])]
+        return Request(False, rows[0], len(rows[0]), 1, [0.0], masks, self.how.top_k, beams, self._sources)
 
     def accepted(self, request: Request, sampled: list[float]) -> list[int]:
         """Return the tokens of the best text once the search is over. sampled: the likeliest tokens after each beam,
-        then their log probabilities"""
+        then their log probabilities. Errors: InvalidInput if all of these are NaN or -inf"""
         half = len(sampled) // 2
         each = half // len(self._beams)
-        found: list[Beam] = []
-        for n, beam in enumerate(self._beams):
-            for place in range(n * each, (n + 1) * each):
-                tokens = [*beam.tokens, int(sampled[place])]
-                found.append(Beam(tokens, beam.score + sampled[half + place], n))
-        self._step(sorted(found, key=lambda beam: -beam.score)[0 : self.how.top_k])
+        scores = [self._beams[n // each].score + score for n, score in enumerate(sampled[half:])]
+        places = [n for n, score in enumerate(scores) if score > -math.inf]
+        if len(places) == 0:
+            raise InvalidInput("the model gave no token to go on with", hint="are all of its scores NaN or -inf?")
+        best = sorted(places, key=lambda n: -scores[n])[0 : self.how.top_k]
+        self._step([(n // each, int(sampled[n]), scores[n]) for n in best])
         if not self._is_over:
             return []
-        return self._ended[0].tokens
+        return self._ended[0].text.tokens
 
-    def _step(self, best: list[Beam]) -> None:
-        """Choose the next beams, and the texts that have ended."""
+    def _step(self, best: list[tuple[int, int, float]]) -> None:
+        """Choose the next beams, and the texts that have ended. best: beams, tokens that follow them, and the scores"""
         count = self._rules.num_beams
-        length = len(best[0].tokens)
+        length = len(self._beams[0].text.tokens) + 1
         scale = math.pow(length, self._rules.length_penalty)
-        going = [beam for beam in best if not self._has_ended(beam)][0:count]
-        # A text that ends behind the best beams is given up.
-        ended = [Beam(beam.tokens, beam.score / scale, 0) for beam in best[0:count] if self._has_ended(beam)]
-        self._ended = sorted([*self._ended, *ended], key=lambda beam: -beam.score)[0:count]
+        going: list[Beam] = []
+        ended = [*self._ended]
+        for place, (source, token, score) in enumerate(best):
+            if place >= count and len(going) == count:
+                break
+            text = self._beams[source].text.branch()
+            text.add(token)
+            if not text.is_ended and length < self._most:
+                going.append(Beam(text, score, source))
+            elif place < count:  # a text that ends behind the best beams is given up
+                ended.append(Beam(text, score / scale, source))
+        # A text that lacks the end of its format wins only if no other has ended.
+        rank = sorted(ended, key=lambda beam: (0 if beam.text.is_ended or beam.text.form is None else 1, -beam.score))
+        self._ended = rank[0:count]
         is_full = len(self._ended) == count
         self._is_over = len(going) == 0
         if is_full and not self._is_over:
@@ -86,23 +97,18 @@ class BeamWriter:
         self._sources = [] if stay else sources
         self._beams = going
 
-    def _has_ended(self, beam: Beam) -> bool:
-        return beam.tokens[len(beam.tokens) - 1] in self._stop_tokens or len(beam.tokens) >= self._most
 
-
-def refused_beams(layout: DecoderLayout, how: Sampling, text: Text, drafts: int, is_whole: bool) -> str:
+def refused_beams(layout: DecoderLayout, how: Sampling, drafts: int, is_whole: bool) -> str:
     """Why these settings and this model do not go with beams, or "". is_whole: nobody reads the text before its end"""
     if not is_whole:
         return "the text is known at its end alone: call generate"
     if not layout.scores:
         return "its session returns no scores: compile the Program again"
-    if layout.rows > 0 or layout.at_once > 0 or not layout.shares:
-        return "the model must take any number of texts, which do not depend on each other, and have no other inputs"
+    if layout.at_once > 0 or not layout.stacks:
+        return "the model must take any number of texts, which do not depend on each other"
     plain = Sampling()
     if how.temperature != plain.temperature or how.top_k != plain.top_k or how.top_p != plain.top_p:
         return "they take the likeliest tokens: give no temperature, top_k or top_p"
     if how.repetition_penalty != plain.repetition_penalty:
         return "give no repetition_penalty"
-    if text.form is not None or len(text.stops()) > 0 or drafts > 0:
-        return "a format, stop, a draft and lookup are for texts without beams"
-    return ""
+    return "a draft and lookup are for texts without beams" if drafts > 0 else ""

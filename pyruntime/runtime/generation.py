@@ -60,7 +60,9 @@ class DecoderLayout:
     at_once: tokens of each that a run takes, 0 if any number
     caches: keys, values and states; fed: other inputs that generation makes
     has_states: whether a cache is a state, which cannot lose its last tokens
-    shares: whether a run may have texts that are written at the same time, a row for each
+    stacks: whether a run may have several rows that do not depend on each other
+    shares: whether these may be texts that are written at the same time: each has no inputs of its own
+    repeated: inputs in `given` that have a row for each row of a run
     pads: whether these may have different lengths: a mask hides padding, and each has its own positions
     positions: of which the session samples tokens
     words: of a mask of tokens that may follow, 0 if the session samples without masks
@@ -92,7 +94,9 @@ class DecoderLayout:
         own = [x for x in self.fed if x.holds in HIDES or x.holds == "places" and x.rank >= 2]
         self.pads = len({x.holds == "places" for x in own}) == 2
         are_rows = len([x for x in self.caches if x.batch < 0]) == 0 and not has_mixed_rows(inputs)
-        self.shares = are_rows and self.rows == 0 and len(given) == 0
+        self.stacks = are_rows and self.rows == 0
+        self.shares = self.stacks and len(given) == 0
+        self.repeated = [x.name for x in free if x.name in given and _begins_with(x, batch)]
         known = [*made, *given, *[cache.past for cache in self.caches]]
         self.unknown = [x.name for x in free if x.name not in known]
         self.refused = self._refusal(free, given, pairs.refused)
@@ -146,6 +150,11 @@ def encoder_feeds(inputs: list[str], outputs: list[Declared], decoder: list[str]
         elif len(alike) > 0:
             found.append(EncoderFeed(name, alike[0], False))
     return found
+
+
+def _begins_with(x: Declared, batch: int | str | None) -> bool:
+    """Whether the first dim of an input has the name of the tokens' batch."""
+    return x.dims is not None and len(x.dims) > 0 and isinstance(batch, str) and x.dims[0] == batch
 
 
 def token_inputs(inputs: list[Declared]) -> list[Declared]:
@@ -323,6 +332,14 @@ class TextStream:
         self.start = 0  # of the tokens that are decoded together
         self.told = len(self.tokens)  # tokens whose text is told
 
+    def branch(self) -> TextStream:
+        """A copy."""
+        made = TextStream(self.decode, [])
+        made.tokens = [*self.tokens]
+        made.start = self.start
+        made.told = self.told
+        return made
+
     def add(self, token: int) -> str:
         """The text that is certain now, and not told before."""
         self.tokens.append(token)
@@ -347,6 +364,12 @@ class StopTexts:
         self.stops = [stop for stop in stops if stop != ""]
         self.waiting = ""  # the end of the text, which may begin a stop
         self.is_stopped = False
+
+    def branch(self) -> StopTexts:
+        """A copy, of a text that goes on."""
+        made = StopTexts(self.stops)
+        made.waiting = self.waiting
+        return made
 
     def add(self, text: str) -> str:
         """The part of the text that certainly comes before a stop. At the end of the text, `waiting` is the rest."""

@@ -74,11 +74,16 @@ class Format:
     masks: given tokens that are drafted, a mask for each of them and for the token after them, as the input `masks` of
         a session has them; fewer if the format forbids one of these tokens or ends with it
     take: adds a token, and tells whether the text is complete; an error for a token that the format forbids
+    branch: gives a copy that goes on by itself
     """
 
-    def __init__(self, masks: Callable[[list[int]], list[Sequence[int]]], take: Callable[[int], bool]) -> None:
+    def __init__(
+        self, masks: Callable[[list[int]], list[Sequence[int]]], take: Callable[[int], bool],
+        branch: Callable[[], Format],
+    ) -> None:  # fmt: skip
         self.masks = masks
         self.take = take
+        self.branch = branch
 
 
 def mask_feeds(layout: DecoderLayout, rows: list[int], masks: list[Sequence[int]]) -> list[Made]:
@@ -102,6 +107,10 @@ class Numbers:
         while len(self._made) < start + count:
             self._made.append(self._random.next())
         return self._made[start : start + count]
+
+
+def _no_text(_: list[int]) -> str:
+    return ""
 
 
 class Text:
@@ -133,6 +142,18 @@ class Text:
         self._stop_tokens = set(stop_tokens)
         self._clock = clock
         self._start = clock()
+
+    def branch(self) -> Text:
+        """A copy that goes on by itself. It has a text only if it has stops."""
+        form = None if self.form is None else self.form.branch()
+        has_stops = len(self.stops()) > 0
+        made = Text(self.prompt, self._stream.decode if has_stops else _no_text, [], [], self._clock, form)
+        made.tokens = [*self.tokens]
+        made._stop_tokens = self._stop_tokens
+        if has_stops:
+            made._stream = self._stream.branch()
+            made._stops = self._stops.branch()
+        return made
 
     def so_far(self) -> list[int]:
         return [*self.prompt, *self.tokens]
@@ -188,6 +209,8 @@ class Request:
     certain: of the tokens, those that are no draft
     count: of the last tokens, those whose followers are sampled; random: a number for each; masks: of tokens that may
         follow, for each, or none
+    choices: of a search, how many of the likeliest tokens it wants; beams: its texts so far, in place of `tokens`, and
+        masks for each; sources: the beam of the run before that each of them continues, none if each continues itself
     """
 
     of_draft: bool
@@ -342,4 +365,8 @@ def shared_feeds(layout: DecoderLayout, requests: list[Request], how: Sampling) 
 
 def beam_feeds(layout: DecoderLayout, request: Request, how: Sampling) -> list[Made]:
     """Return the feeds of a run that reads the last token of each beam."""
-    return shared_feeds(layout, [Request(False, tokens, len(tokens), 1, [0.0]) for tokens in request.beams], how)
+    rows = [
+        Request(False, tokens, len(tokens), 1, [0.0], request.masks[n : n + 1])
+        for n, tokens in enumerate(request.beams)
+    ]
+    return shared_feeds(layout, rows, how)

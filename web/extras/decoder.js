@@ -36,6 +36,8 @@ export class Decoder {
   saved = { count: 0, pasts: {} };
   /** @type {Record<string, Tensor>} */
   given = {};
+  /** Of inputs that were given, for beams: `of` is `given`. @type {{ of: unknown, rows: number, tensors: Record<string, Tensor> }} */
+  repeats = { of: null, rows: 0, tensors: {} };
 
   /**
    * Throws InvalidInput for a model that cannot generate.
@@ -158,9 +160,21 @@ export class Decoder {
   /** A run for all beams of a text, whose caches have a row for each until `narrow`. @param {Request} request @param {Sampling} how @param {AbortSignal} [signal] */
   async continueBeams(request, how, signal) {
     const { beams, sources, tokens } = request;
-    if (sources.length) this.replace(await this.stacked(sources.map((row) => ({ pasts: this.pasts, row, count: tokens.length }))));
+    if (sources.length) this.replace(await this.stacked(sources.map((row) => ({ pasts: this.pasts, row, count: tokens.length })), true));
     this.cached = []; // no other text can go on with these caches
-    return this.run(beamFeeds(this.layout, request, how), signal, beams.length);
+    return this.run(beamFeeds(this.layout, request, how), signal, beams.length, await this.repeated(beams.length));
+  }
+
+  /** The inputs of one text that have a row for each row of a run, with so many equal rows. @param {number} rows */
+  async repeated(rows) {
+    const { given, repeats } = this;
+    if (repeats.of !== given || repeats.rows !== rows) {
+      const row = { pasts: given, row: 0, count: 0 };
+      const names = this.layout.repeated.filter((name) => given[name]);
+      const found = await Promise.all(names.map((past) => this.joined({ past, batch: 0, axis: -1 }, new Array(rows).fill(row))));
+      this.repeats = { of: given, rows, tensors: Object.fromEntries(names.map((name, n) => [name, found[n]])) };
+    }
+    return this.repeats.tensors;
   }
 
   /** Keeps the caches of the first beam, which has these tokens. @param {number[]} tokens */
@@ -170,15 +184,15 @@ export class Decoder {
 
   /**
    * The sampled tokens (N, positions), flat; with beams the likeliest tokens (beams, K), then their log probabilities. The caches become those that the
-   * model returns.
-   * @param {readonly Made[]} made @param {AbortSignal} [signal] @returns {Promise<number[]>}
+   * model returns. inputs: in place of some that were given
+   * @param {readonly Made[]} made @param {AbortSignal} [signal] @param {Record<string, Tensor>} [inputs] @returns {Promise<number[]>}
    */
-  async run(made, signal, beams = 0) {
+  async run(made, signal, beams = 0, inputs = {}) {
     const { caches } = this.layout;
     const feeds = Object.fromEntries(made.map(({ name, dims, values }) => [name, this.tensor(name, dims, values)]));
     const wanted = beams ? ['best_tokens', 'best_scores'] : ['token'];
     const names = [...wanted, ...caches.map(({ present }) => present)];
-    const results = await this.session.run({ ...this.given, ...feeds, ...this.pasts }, names, { ...signal && { signal }, ...this.adapters ? { adapters: this.adapters } : {} });
+    const results = await this.session.run({ ...this.given, ...inputs, ...feeds, ...this.pasts }, names, { ...signal && { signal }, ...this.adapters ? { adapters: this.adapters } : {} });
     const keeps = (/** @type {Cache} */ { past, axis, ofEncoder }) => ofEncoder && this.pasts[past].dims[axis];
     this.replace(Object.fromEntries(caches.map((cache) => [cache.past, keeps(cache) ? this.pasts[cache.past] : results[cache.present]])));
     const rows = async (/** @type {Tensor} */ tensor) => Array.from(await tensor.getData(true), Number).slice(-beams * tensor.size / tensor.dims[0]); // it may be on the GPU
@@ -200,26 +214,33 @@ export class Decoder {
     }
   }
 
-  /** Copies of the caches of several texts, a row for each. Shorter ones begin with zeros. @param {Row[]} rows */
-  async stacked(rows) {
+  /**
+   * Copies of the caches of several texts, a row for each. areBeams: all rows are of the same caches, and have the same encoder's states
+   * @param {Row[]} rows @param {boolean} [areBeams]
+   */
+  async stacked(rows, areBeams) {
+    const isKept = (/** @type {Cache} */ { past, batch, ofEncoder }) => areBeams && ofEncoder && rows[0].pasts[past].dims[batch] === rows.length;
     /** @type {Record<string, Tensor>} */
     const found = {};
-    for (const { past, batch, axis } of this.layout.caches) {
-      const tensors = [...new Set(rows.map(({ pasts }) => pasts[past]))];
-      const read = await Promise.all(tensors.map((tensor) => tensor.getData()));
-      const parts = rows.map(({ pasts, row, count }) => {
-        const { dims } = pasts[past];
-        const size = dims.map((dim, n) => (n === batch ? 1 : n === axis ? Math.min(dim, count) : dim));
-        const at = dims.map((dim, n) => (n === batch ? row : dim - size[n]));
-        return { data: /** @type {import('./parts.js').Numbers} */ (read[tensors.indexOf(pasts[past])]), dims, at, size };
-      });
-      const longest = (/** @type {number} */ n) => Math.max(...parts.map(({ size }) => size[n]));
-      const dims = parts[0].dims.map((_, n) => (n === batch ? parts.length : longest(n)));
-      const data = /** @type {import('./parts.js').Numbers} */ (emptyData(parts[0].data, dims.reduce((a, b) => a * b, 1)));
-      for (const [row, part] of parts.entries()) copyBlock(part, { data, dims, at: dims.map((dim, n) => (n === batch ? row : dim - part.size[n])) }, part.size);
-      found[past] = new this.parts.Tensor(tensors[0].type, data, dims);
-    }
+    for (const cache of this.layout.caches) found[cache.past] = isKept(cache) ? rows[0].pasts[cache.past] : await this.joined(cache, rows);
     return found;
+  }
+
+  /** One tensor of rows of others. Shorter rows begin with zeros. @param {Pick<Cache, 'past' | 'batch' | 'axis'> & { ofEncoder?: boolean }} cache @param {Row[]} rows */
+  async joined({ past, batch, axis, ofEncoder }, rows) {
+    const tensors = [...new Set(rows.map(({ pasts }) => pasts[past]))];
+    const read = await Promise.all(tensors.map((tensor) => tensor.getData()));
+    const parts = rows.map(({ pasts, row, count }) => {
+      const { dims } = pasts[past];
+      const size = dims.map((dim, n) => (n === batch ? 1 : n === axis && !ofEncoder ? Math.min(dim, count) : dim));
+      const at = dims.map((dim, n) => (n === batch ? row : dim - size[n]));
+      return { data: /** @type {import('./parts.js').Numbers} */ (read[tensors.indexOf(pasts[past])]), dims, at, size };
+    });
+    const longest = (/** @type {number} */ n) => Math.max(...parts.map(({ size }) => size[n]));
+    const dims = parts[0].dims.map((_, n) => (n === batch ? parts.length : longest(n)));
+    const data = /** @type {import('./parts.js').Numbers} */ (emptyData(parts[0].data, dims.reduce((a, b) => a * b, 1)));
+    for (const [row, part] of parts.entries()) copyBlock(part, { data, dims, at: dims.map((dim, n) => (n === batch ? row : dim - part.size[n])) }, part.size);
+    return new this.parts.Tensor(tensors[0].type, data, dims);
   }
 
   /** What `restore` needs: the tokens, and the caches' bytes, with those of the first tokens alone. */

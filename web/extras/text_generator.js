@@ -171,7 +171,7 @@ export class TextGenerator {
 
   /** @param {import('../runtime/writing.js').Text} text @param {Writing} writing @param {boolean} isWhole */
   beams(text, { how, most }, isWhole) {
-    const refused = refusedBeams(this.model.layout, how, text, this.draftTokens, isWhole);
+    const refused = refusedBeams(this.model.layout, how, this.draftTokens, isWhole);
     if (refused) throw new this.parts.InvalidInput(`numBeams is ${how.numBeams}: ${refused}`, { hint: 'generate without numBeams' });
     return new BeamWriter(text, how, most, this.prompts.stopTokens);
   }

@@ -55,10 +55,9 @@ export class Formats {
     return () => this.format(automaton);
   }
 
-  /** A text that begins. @param {Automaton} automaton */
-  format(automaton) {
+  /** A text that begins, or goes on from a state. @param {Automaton} automaton @returns {Format} */
+  format(automaton, state = automaton.start) {
     const { InvalidInput } = this;
-    let state = automaton.start;
     const maskOf = (/** @type {State} */ at) => {
       const mask = this.vocabulary.mask(automaton, at, this.words);
       if (!mask.some(Boolean)) throw new InvalidInput('no token of this model continues the format');
@@ -81,7 +80,7 @@ export class Formats {
       state = next;
       return !next.stacks.length;
     };
-    return new Format(masks, take);
+    return new Format(masks, take, () => this.format(automaton, state));
   }
 
   /** @param {Automaton} automaton @param {State} state @param {number} token @returns {State | null} null: the format forbids it, or the text has ended */
