@@ -3,7 +3,7 @@
 Tokens are drawn from those that the format allows, without a model: in Python by llguidance, in pages' code in Node.js.
 Prints for each how many of the suite's schemas are known, how many texts are complete, how many of them fit, and
 milliseconds of processor time of a mask: median, 99th percentile, maximum, and how many take more than one (of these
-natively those in which Python collects garbage, in pages those in which Node.js compiles JavaScript)."""
+natively those in which Python collects garbage, in pages nearly all those in which Node.js compiles JavaScript)."""
 
 from __future__ import annotations
 

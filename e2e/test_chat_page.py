@@ -30,6 +30,7 @@ KEPT = """() => new Promise((resolve) => {
     request.onsuccess = () => { opening.result.close(); resolve(request.result?.byteLength > 0); };
   };
 })"""
+FOCUSED = "document.activeElement.id"
 STORED = "document.querySelector('#note').textContent.includes('Available offline')"
 
 
@@ -89,6 +90,7 @@ def test_chat(page: Page, model: Path) -> None:
         page.goto(f"{site.url}chat/index.html")
         assert "98 MB" in page.inner_text("#door") and page.is_disabled("#send")
         page.click("#load")
+        assert page.evaluate(FOCUSED) == "messages"  # the button is gone
         page.wait_for_selector("#send:enabled")
         assert not page.is_visible("#door")
         set_likeliest(page)
@@ -99,7 +101,10 @@ def test_chat(page: Page, model: Path) -> None:
         assert int(page.inner_text("#reused")) > 20 and float(page.inner_text("#speed")) > 0
         assert "ms" in page.inner_text("#first") and "MB" in page.inner_text("#memory")
         page.click("text=Regenerate")
-        assert answered(page) == second
+        assert answered(page) == second and page.evaluate(FOCUSED) == "messages"
+        page.click(".message >> nth=0 >> text=Edit")
+        page.keyboard.press("Escape")
+        assert page.evaluate(FOCUSED) == "messages"
         page.click(".message >> nth=0 >> text=Edit")
         page.keyboard.type("s", delay=1)
         page.keyboard.press("Enter")
@@ -161,8 +166,12 @@ def test_without_the_model(page: Page, model: Path, tmp_path: Path) -> None:
         assert ask(page, "or") and "is no JSON" in page.inner_text("#status")
         page.select_option("#form", "text")
         written = ask(page, "a")
-        page.set_input_files("#file", {"name": "x.gguf", "mimeType": "", "buffer": b"GGUF no model"})
-        page.wait_for_selector("#status.failed")
+        damaged = model.read_bytes()[:2000]
+        for data, told in {b"GGUF no model": "has version", damaged: "is damaged"}.items():
+            page.set_input_files("#file", {"name": "x.gguf", "mimeType": "", "buffer": data})
+            page.wait_for_function(
+                "told => document.querySelector('#status.failed')?.textContent.includes(told)", arg=told
+            )
         assert page.inner_text(LAST) == written and page.is_enabled("#send")
 
 

@@ -205,7 +205,10 @@ function connect() {
       status.failed(error);
     }
   });
-  $('#load').addEventListener('click', () => open(MODEL));
+  $('#load').addEventListener('click', () => {
+    conversation.focus(); // the button goes away
+    open(MODEL);
+  });
   onFiles($('#drop'), ([chosen]) => open(chosen));
 }
 

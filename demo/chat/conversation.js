@@ -19,9 +19,16 @@ export class Conversation {
   show(turns, isWriting) {
     const last = turns.length - 1;
     const isNear = this.isAtEnd();
+    const hadFocus = this.list.contains(document.activeElement);
     this.list.replaceChildren(...turns.map((turn, place) => this.item(turn, place, isWriting, place === last)));
     if (!turns.length) this.list.append(this.welcome());
     if (isNear) this.toEnd();
+    if (hadFocus) this.focus(); // what had it is replaced
+  }
+
+  /** For keys. A phone shows no keyboard for it. */
+  focus() {
+    this.list.focus({ preventScroll: true });
   }
 
   /** Replaces the text of the last message. @param {string} text */
@@ -59,7 +66,10 @@ export class Conversation {
     const field = /** @type {HTMLTextAreaElement} */ (make('textarea', { 'aria-label': 'Your message, to edit', rows: 3 }));
     field.value = content;
     const send = () => { if (field.value.trim()) this.actions.edit(place, field.value.trim()); };
-    const cancel = () => item.replaceWith(this.item({ role: 'user', content }, place, false, isLast));
+    const cancel = () => {
+      item.replaceWith(this.item({ role: 'user', content }, place, false, isLast));
+      this.focus();
+    };
     field.addEventListener('keydown', (event) => {
       if (event.key === 'Escape') cancel();
       if (!isSend(event)) return;

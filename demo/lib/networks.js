@@ -13,6 +13,6 @@ export async function isThere(address) {
 
 /** Why a model cannot be opened: offline, it is not stored. @param {unknown} cause @returns {unknown} */
 export function offlineError(cause) {
-  if (!/fetch/.test(String(cause))) return cause;
+  if (!/cannot fetch|to fetch|Load failed/.test(String(cause))) return cause; // the texts of sessions and of browsers
   return new Error('The networks of this page cannot be reached, and this browser has not stored them: open the page once while you are online.', { cause });
 }

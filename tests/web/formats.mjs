@@ -21,12 +21,19 @@ function dice(seed) {
   return (n) => Math.floor(((state = (Math.imul(state, 1664525) + 1013904223) >>> 0) / 2 ** 32) * n);
 }
 
-function allowed(form) {
-  const start = process.cpuUsage(); // other processes do not count
+const isSet = (mask, token) => (mask[token >> 5] >>> (token & 31)) & 1;
+
+/** One of the tokens that may follow; without lists of them, whose garbage would be collected while a mask is computed. */
+function drawn(form, roll) {
+  const [start, used] = [performance.now(), process.cpuUsage()];
   const [mask] = form.masks([]);
-  const { user, system } = process.cpuUsage(start);
-  times.push((user + system) / 1e3);
-  return tokens.map((_, n) => n).filter((n) => (mask[n >> 5] >>> (n & 31)) & 1);
+  const passed = performance.now() - start;
+  const { user, system } = process.cpuUsage(used);
+  times.push(Math.min(passed, (user + system) / 1e3)); // other processes do not count
+  let count = 0;
+  for (let token = 0; token < tokens.length; token++) count += isSet(mask, token);
+  let left = roll(count);
+  for (let token = 0; ; token++) if (isSet(mask, token) && left-- === 0) return token;
 }
 
 /** A random text; null if it has no end after `most` tokens. */
@@ -34,8 +41,7 @@ function written(begin, most, roll) {
   const form = begin();
   const found = [];
   for (let n = 0; n < most; n++) {
-    const all = allowed(form);
-    found.push(all[roll(all.length)]);
+    found.push(drawn(form, roll));
     if (form.take(found.at(-1))) return tokenizer.decode(found);
   }
   return null;

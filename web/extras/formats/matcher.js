@@ -2,7 +2,7 @@
 // texts reach. Its states stay, and so do the tokens that may follow each of them.
 
 import { InvalidInput } from '../../common/errors.js';
-import { utf8Ranges } from './utf8.js';
+import { KINDS, utf8Ranges } from './utf8.js';
 
 /** @typedef {import('../../runtime/grammar.js').Node} Node */
 /** A byte between low and high leads to a node. @typedef {{ low: number, high: number, to: number }} Edge */
@@ -17,6 +17,8 @@ export class State {
   next = [];
   /** Bits of the tokens that may follow. @type {Int32Array | null} */
   mask = null;
+  /** By kind of characters: the state behind any of them, null if it is not the same. @type {(State | null | undefined)[]} */
+  behind = [];
 
   /** @param {readonly Stack[]} stacks those that go on with a byte @param {boolean} isComplete whether the text may end */
   constructor(stacks, isComplete) {
@@ -151,19 +153,62 @@ export class Automaton {
 
   /** Texts hold the states that they are in, so these go on. */
   forget() {
-    for (const state of this.states.values()) state.next = [];
+    for (const state of this.states.values()) [state.next, state.behind] = [[], []];
     this.states.clear();
     this.stacks.clear();
   }
 
-  /** The state after a byte; null if the grammar forbids it. @param {State} state @param {number} byte */
+  /** The state after a byte; null if the grammar forbids it. Bytes that match the same edges share it. @param {State} state @param {number} byte */
   after(state, byte) {
     const found = state.next[byte];
     if (found !== undefined) return found;
+    let [first, last] = [0, 255];
     const stacks = new Set();
     for (const { node, parent } of state.stacks) {
-      for (const { low, high, to } of this.edges[node]) if (low <= byte && byte <= high) stacks.add(this.stack(to, parent));
+      for (const { low, high, to } of this.edges[node]) {
+        if (byte < low) last = Math.min(last, low - 1);
+        else if (byte > high) first = Math.max(first, high + 1);
+        else {
+          [first, last] = [Math.max(first, low), Math.min(last, high)];
+          stacks.add(this.stack(to, parent));
+        }
+      }
     }
-    return (state.next[byte] = stacks.size ? this.state([...stacks]) : null);
+    const next = stacks.size ? this.state([...stacks]) : null;
+    for (let n = first; n <= last; n++) state.next[n] = next;
+    return next;
+  }
+
+  /** Whether any characters of these kinds may follow, up to so many. It may be wrong in saying no. @param {State} state @param {number} count @param {number} kinds */
+  takes(state, count, kinds) {
+    let at = /** @type {State | null} */ (count < Infinity ? state : null);
+    for (let n = 0; at && n < count; n++) {
+      const before = at;
+      at = this.afterKinds(at, kinds);
+      if (at === before) break;
+    }
+    return Boolean(at);
+  }
+
+  /** The state behind any character of these kinds; null if it is not the same. @param {State} state @param {number} kinds */
+  afterKinds(state, kinds) {
+    let found;
+    for (const [kind, sequences] of KINDS.entries()) {
+      if (!(kinds >> kind & 1)) continue;
+      if (state.behind[kind] === undefined) {
+        const all = sequences.map((ranges) => ranges.reduce((at, range) => at && this.afterAll(at, range), /** @type {State | null} */ (state)));
+        state.behind[kind] = all.every((one) => one === all[0]) ? all[0] : null;
+      }
+      if (found !== undefined && found !== state.behind[kind]) return null;
+      found = state.behind[kind];
+    }
+    return found ?? null;
+  }
+
+  /** The state after any byte of a range, if it is the same; else null. @param {State} state @param {readonly [number, number]} range */
+  afterAll(state, [low, high]) {
+    const found = this.after(state, low);
+    for (let byte = low + 1; byte <= high; byte++) if (this.after(state, byte) !== found) return null;
+    return found;
   }
 }

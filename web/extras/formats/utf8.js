@@ -32,3 +32,20 @@ function split([a, ...low], [b, ...high]) {
   if (!isWholeLast) found.push(...split(least, high).map((rest) => /** @type {[number, number][]} */ ([[b, b], ...rest])));
   return found;
 }
+
+/** Kinds of characters that formats often treat alike, as sequences of ranges of bytes; without quotes, backslashes and controls. */
+export const KINDS = ['az', 'AZ', '09', '  ', '__', '--', '!!#,./:@[[]^``{~', `\x80\u{10FFFF}`].map((ends) => {
+  const codes = Array.from(ends, (end) => /** @type {number} */ (end.codePointAt(0)));
+  return codes.flatMap((first, n) => (n % 2 ? [] : utf8Ranges(first, codes[n + 1])));
+});
+
+/** Of each byte that is a character. */
+const ASCII = Array.from({ length: 128 }, (_, byte) => KINDS.findIndex((kind) => kind.some(([[low, high]]) => low <= byte && byte <= high)));
+
+/** The kind of a character; -1 if it has none. @param {Uint8Array} bytes @param {boolean} mayLack whether bytes may be missing at its end */
+export function kindOf(bytes, mayLack) {
+  if (bytes.length === 1 && bytes[0] < 0x80) return ASCII[bytes[0]];
+  const has = KINDS[KINDS.length - 1].some((ranges) => (bytes.length === ranges.length || (mayLack && bytes.length < ranges.length))
+    && bytes.every((byte, n) => ranges[n][0] <= byte && byte <= ranges[n][1]));
+  return has ? KINDS.length - 1 : -1;
+}

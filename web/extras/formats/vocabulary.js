@@ -1,6 +1,7 @@
 // The bytes of a tokenizer's tokens, and which tokens may follow in a state of an automaton.
 
 import { InvalidInput } from '../../common/errors.js';
+import { kindOf } from './utf8.js';
 
 /** @typedef {import('./matcher.js').Automaton} Automaton */
 /** @typedef {import('./matcher.js').State} State */
@@ -12,15 +13,6 @@ const NONE = { hint: 'a Tokenizer of @huggingface/tokenizers, one of transformer
 const KNOWN = ['ByteLevel', 'ByteFallback', 'Fuse', 'Metaspace', 'Replace', 'Strip'];
 
 export class Vocabulary {
-  /** Nodes of a tree of all tokens, in depth-first order: a byte, its depth, the node behind its branch. @type {number[]} */
-  bytes = [];
-  /** @type {number[]} */
-  depths = [];
-  /** @type {number[]} */
-  ends = [];
-  /** Tokens that end at a node. @type {number[][]} */
-  tokens = [];
-
   /**
    * Throws InvalidInput for a tokenizer whose tokens are not known.
    * @param {Tokens | undefined} tokenizer @param {readonly number[]} stopTokens those that may follow a complete text
@@ -30,32 +22,14 @@ export class Vocabulary {
     this.stopTokens = stopTokens;
     for (const token of stopTokens) this.spelled.delete(token);
     const sorted = [...this.spelled].filter(([, bytes]) => bytes.length).sort(([, a], [, b]) => compare(a, b));
-    /** Nodes of the token before. @type {number[]} */
-    let path = [];
-    let before = new Uint8Array();
-    for (const [token, bytes] of sorted) {
-      let shared = 0;
-      while (shared < before.length && before[shared] === bytes[shared]) shared++;
-      path = path.slice(0, shared);
-      for (let depth = shared; depth < bytes.length; depth++) path.push(this.add(bytes[depth], depth));
-      for (const node of path) this.ends[node] = this.bytes.length;
-      this.tokens[path[path.length - 1]].push(token);
-      before = bytes;
-    }
-  }
-
-  /** @param {number} byte @param {number} depth */
-  add(byte, depth) {
-    this.depths.push(depth);
-    this.ends.push(0);
-    this.tokens.push([]);
-    return this.bytes.push(byte) - 1;
+    this.sorted = Int32Array.from(sorted, ([token]) => token);
+    this.tree = treeOf(sorted.map(([, bytes]) => bytes));
   }
 
   /** A bit for each token. @param {Automaton} automaton @param {State} state @param {number} words */
   mask(automaton, state, words) {
     if (state.mask) return state.mask;
-    const { bytes, depths, ends, tokens } = this;
+    const { sorted, tree: { bytes, depths, ends, firsts, counts, kinds } } = this;
     const mask = new Int32Array(words);
     const set = (/** @type {number} */ token) => {
       if (token >> 5 < words) mask[token >> 5] |= 1 << (token & 31);
@@ -63,18 +37,51 @@ export class Vocabulary {
     const path = [state];
     for (let node = 0; node < bytes.length;) {
       const depth = depths[node];
-      const next = automaton.after(path[depth], bytes[node]);
-      if (next) {
-        path[depth + 1] = next;
-        for (const token of tokens[node]) set(token);
-        node++;
-      } else {
-        node = ends[node];
-      }
+      const next = path[depth + 1] = /** @type {State} */ (automaton.after(path[depth], bytes[node]));
+      const end = !next || automaton.takes(next, counts[node], kinds[node]) ? ends[node] : node + 1; // what is behind the branch needs no look
+      if (next) for (let n = firsts[node]; n < firsts[end]; n++) set(sorted[n]);
+      node = end;
     }
     if (state.isComplete) for (const token of this.stopTokens) set(token);
     return (state.mask = mask);
   }
+}
+
+/**
+ * A tree of all tokens, as lists of its nodes in depth-first order: a byte, its depth, the node behind its branch, how many tokens are
+ * before it; and of what tokens have behind its byte the most characters (Infinity if some are not plain) and their kinds, as bits.
+ * @param {readonly Uint8Array[]} sorted bytes of tokens
+ */
+function treeOf(sorted) {
+  const [bytes, depths, ends, firsts, counts, kinds] = /** @type {number[][]} */ ([[], [], [], [], [], []]);
+  /** Nodes of the token before. @type {number[]} */
+  let path = [];
+  let before = /** @type {Uint8Array} */ (new Uint8Array());
+  for (const [place, token] of sorted.entries()) {
+    let shared = 0;
+    while (shared < before.length && before[shared] === token[shared]) shared++;
+    path.length = shared;
+    for (let depth = shared; depth < token.length; depth++) {
+      depths.push(depth);
+      firsts.push(place);
+      counts.push(0);
+      kinds.push(0);
+      path.push(bytes.push(token[depth]) - 1);
+    }
+    for (let depth = token.length - 1, end = token.length, count = 0, kind = 0; depth >= 0; depth--) {
+      const node = path[depth];
+      const isWhole = end === depth + 1; // no character begins before this node and ends behind it
+      ends[node] = bytes.length;
+      counts[node] = Math.max(counts[node], isWhole ? count : Infinity);
+      kinds[node] |= kind;
+      if (token[depth] >> 6 === 2) continue; // not the first byte of a character
+      const found = kindOf(token.subarray(depth, end), end === token.length);
+      [end, count, kind] = [depth, found < 0 ? Infinity : count + 1, kind | 1 << found];
+    }
+    before = token;
+  }
+  firsts.push(sorted.length);
+  return { bytes: Uint8Array.from(bytes), depths, ends, firsts, counts, kinds };
 }
 
 /** @param {Uint8Array} a @param {Uint8Array} b */
