@@ -26,6 +26,7 @@ COMMANDS = {
     "overhead": "the time of a run besides its kernels",
     "batcher": "requests a second to MiniLM through a Batcher, beside single runs",
     "serving": "the server of models under load beside hostile requests, and beside onnxruntime in the same server",
+    "processes": "a model of 500 MB in eight processes beside onnxruntime: memory, time to the first result",
     "engines": "a model in Ray, Dask, Spark, Beam and Gunicorn beside onnxruntime in them: rows a second, memory",
     "concurrency": "runs a second of one session that 1, 2 and 4 threads use at once, natively",
     "instructions": "WebAssembly instructions of a run of each model: the same under any load",

@@ -12,6 +12,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ import pytest
 
 import pyruntime
 from kit import adapter_networks
-from pyruntime import InferenceSession, LoraAdapter, RunOptions, SessionOptions, TrainingSession
+from pyruntime import Batcher, InferenceSession, LoraAdapter, RunOptions, SessionOptions, TrainingSession
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.errors import OutOfMemory, SessionFailed
 from pyruntime.native.sessions import weights_of_processes
@@ -385,3 +386,80 @@ def test_a_child_has_a_gpu_of_its_own() -> None:
             os._exit(0 if good else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     np.testing.assert_array_equal(session.run(None, feeds)[0], want)
+
+
+def code_of_child(work: Callable[[], Any]) -> int:
+    """Of a forked child: 0 if `work` is right. One that hangs is killed."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(60)
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+STEP = {
+    "image": np.random.default_rng(0).random((4, 1, 28, 28), np.float32),
+    "target": np.eye(10, dtype=np.float32)[:4],
+}
+
+
+@forks
+def test_a_fork_between_steps_copies_a_training_session() -> None:
+    session = TrainingSession(DIGITS, loss={"mse": "probabilities"}, optimizer="adamw")
+    session.step(STEP)
+    other = pickle.loads(pickle.dumps(session))
+    want = [other.step(STEP).loss for _ in range(2)]
+
+    def work() -> None:
+        assert [session.step(STEP).loss for _ in range(2)] == want
+
+    assert code_of_child(work) == 0
+    work()
+
+
+@forks
+def test_a_fork_in_the_middle_of_a_step_refuses_the_child() -> None:
+    """It has some weights from before the step, and some from after it."""
+    session = TrainingSession(DIGITS, loss={"mse": "probabilities"})
+    session.step(STEP)
+    began, ends = threading.Event(), threading.Event()
+
+    def step() -> None:
+        with session._turn:
+            began.set()
+            ends.wait()
+
+    def work() -> None:
+        for call in (lambda: session.step(STEP), session.state, session.weights, session.export):
+            with pytest.raises(SessionFailed):
+                call()
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    began.wait()
+    try:
+        assert code_of_child(work) == 0
+    finally:
+        ends.set()
+        thread.join()
+    session.step(STEP)
+
+
+@forks
+def test_a_child_has_a_batcher_of_its_own() -> None:
+    """Though the parent's thread does not exist there."""
+    feeds = {"image": STEP["image"]}
+    batcher = Batcher(InferenceSession(DIGITS), wait=0)
+    want = batcher.run(None, feeds)[0]
+
+    def work() -> None:
+        np.testing.assert_array_equal(batcher.run(None, feeds)[0], want)
+
+    assert code_of_child(work) == 0
+    work()

@@ -18,6 +18,7 @@ from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.session import InferenceSession
 from pyruntime.arguments import checks_arguments
 from pyruntime.errors import DeviceLost, InvalidInput, SessionFailed, Terminated
+from pyruntime.native.execution.forks import in_children
 from pyruntime.runtime.batching import BatchLayout, Declared, Gatherer
 from pyruntime.session.run_options import RunOptions, check_run_options
 
@@ -99,12 +100,18 @@ class Batcher:
             raise InvalidInput(f"this model cannot run batches: {self._layout.refused}", hint=REMEDY)
         self._names = names
         self._session = session
-        self._gatherer = Gatherer(size, wait / 1000)
-        self._waiting: dict[int, _Request] = {}
         self._numbers = itertools.count()
+        self._is_closed = False
+        self._limits = size, wait / 1000
+        self._begin()
+        in_children(self._begin)
+
+    def _begin(self) -> None:
+        """Without requests, and without a thread. In a forked child, those of the parent do not exist."""
+        self._gatherer = Gatherer(*self._limits)
+        self._waiting: dict[int, _Request] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._is_closed = False
 
     def __enter__(self) -> Batcher:
         return self

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Condition, get_ident
-from weakref import WeakSet
 
 from pyruntime.api.decoder import Caches, Decoder, Row
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.errors import ExecutionError, InvalidInput, PyRuntimeError
+from pyruntime.native.execution.forks import in_children
 from pyruntime.runtime.beams import BeamWriter
 from pyruntime.runtime.writing import (
     AHEAD,
@@ -105,7 +104,7 @@ class TextBatch:
         self.held: Text | None = None
         self._changed = Condition()
         self._owner: int | None = None  # the thread that runs the model
-        _batches.add(self)
+        in_children(self.after_fork)
 
     def add(self, chat: Chat) -> None:
         """Errors: those of a format"""
@@ -299,16 +298,5 @@ class TextBatch:
         for decoder in self._decoders:
             decoder.restart()
 
-
-_batches: WeakSet[TextBatch] = WeakSet()
-
-
-def _after_fork() -> None:
-    for batch in list(_batches):
-        batch.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 __all__ = ["Chat", "TextBatch", "close"]

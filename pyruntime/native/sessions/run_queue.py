@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from pyruntime.errors import OutOfMemory
+from pyruntime.native.execution.forks import in_children
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ class RunQueue:
     def __init__(self, after_fork: Callable[[Sequence[Any] | None], None]) -> None:
         self._after_fork = weakref.WeakMethod(after_fork)
         self._reset()
-        _all.add(self)
+        in_children(self.after_fork)
 
     def _reset(self) -> None:
         self._door = threading.Lock()
@@ -121,15 +122,3 @@ class RunQueue:
         self._runs = [run for run in self._runs if run[0].locked()]
         while len(self._running) > limit:
             self._ended.acquire(timeout=POLL)
-
-
-_all: weakref.WeakSet[RunQueue] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for queue in _all:
-        queue.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

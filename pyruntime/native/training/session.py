@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import RLock
 from typing import Any, TypeVar
 
 from pyruntime.arguments import checks_arguments
 from pyruntime.errors import our_fault
+from pyruntime.native.execution.forks import in_children
 from pyruntime.native.sessions.session import Session
 from pyruntime.native.sessions.state_values import NativeStates
 from pyruntime.native.sessions.stored_arrays import NUMPY_ARRAYS
@@ -45,6 +47,14 @@ class TrainingSession(TrainingCore):
 
         super().__init__(model, options, NUMPY_ARRAYS, opened)
         self._given = {"sess_options": sess_options and own(sess_options), "providers": providers, **options}
+        in_children(self._after_fork)
+
+    def _after_fork(self) -> None:
+        """A session that another thread of the parent was changing has neither the old weights nor the new ones."""
+        if self._turn.acquire(blocking=False):
+            self._turn.release()
+        else:
+            self._turn, self._is_released = RLock(), True
 
     def export(self, path: str | os.PathLike[str] | None = None) -> bytes:
         """See `TrainingCore.export`. With `scales="lsq"`, weights are codes in the file."""
