@@ -1,4 +1,5 @@
-"""`ort.quantize`: a page makes the models of Python's `quantize`, byte by byte, with the same report."""
+"""`ort.quantize` and `ort.quantizeStatic`: a page makes the models of Python's functions, byte by byte, with the same
+report."""
 
 from __future__ import annotations
 
@@ -15,14 +16,14 @@ from playwright.sync_api import Browser
 
 from e2e.conftest import Tab, new_tab
 from kit.chromium import MOUNTS
-from pyruntime import quantize
+from pyruntime import quantize, quantize_static
 from pyruntime.cli.serve import Server
 
 RNG = np.random.default_rng(3)
 ROWS = np.asarray(RNG.standard_normal((2, 3, 40)), np.float32)
 QUANTIZE = """
   const bytes = async (name) => new Uint8Array(await (await fetch(name)).arrayBuffer());
-  const { name, kind, rows, options, file } = arg;
+  const { name, kind, rows, options, file, form } = arg;
   const feeds = rows.map((data) => ({ x: new ort.Tensor('float32', data, [data.length / 40, 40]) }));
   async function* stream() { yield* feeds; }
   const samples = kind === 'stream' ? stream() : feeds;
@@ -30,7 +31,9 @@ QUANTIZE = """
   const model = { bytes: () => bytes(url), blob: async () => new Blob([await bytes(url)]) }[kind];
   const more = file ? { externalData: [{ path: file, data: await bytes(`/large/${file}`) }] } : {};
   try {
-    const made = await ort.quantize(await model?.() ?? url, { smallest: 1000, samples, ...options, ...more });
+    const given = await model?.() ?? url;
+    const made = await (form === 'static' ? ort.quantizeStatic(given, samples, { ...options, ...more })
+      : ort.quantize(given, { smallest: 1000, samples, ...options, ...more }));
     const session = await ort.InferenceSession.create(made.model);
     const { y } = await session.run(feeds[0] ?? { x: new ort.Tensor('float32', new Float32Array(120), [3, 40]) });
     await session.release();
@@ -75,10 +78,12 @@ def tab(built: None, browser: Browser, folder: Path) -> Iterator[Tab]:
 
 
 def asked(
-    tab: Tab, name: str = "inside", kind: str = "url", samples: Any = ROWS, file: str = "", **options: Any
-) -> Any:
+    tab: Tab, name: str = "inside", kind: str = "url", samples: Any = ROWS, file: str = "", form: str = "weights",
+    **options: Any,
+) -> Any:  # fmt: skip
     rows = [rows.reshape(-1).tolist() for rows in samples]
-    return tab.run(QUANTIZE, {"name": name, "kind": kind, "rows": rows, "file": file, "options": options})
+    arg = {"name": name, "kind": kind, "rows": rows, "file": file, "options": options, "form": form}
+    return tab.run(QUANTIZE, arg)
 
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -90,6 +95,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a bound": ({"bits": 4, "max_error": 0.03}, {}),
     "external data beside the model": ({"bits": 4}, {"name": "outside"}),
     "external data of bytes": ({"bits": 8}, {"name": "outside", "kind": "bytes", "file": "w.bin"}),
+    "static": ({}, {"form": "static", "name": "outside"}),
+    "static, percentile": ({"calibration": "percentile", "percentile": 99.5}, {"form": "static", "kind": "stream"}),
+    "static, entropy": ({"calibration": "entropy", "keep": ["b"]}, {"form": "static", "kind": "bytes"}),
+    "static, trainable": ({"trainable": True}, {"form": "static"}),
 }
 NAMES = {"max_error": "maxError", "block_size": "blockSize", "accuracy_level": "accuracyLevel"}
 
@@ -98,8 +107,11 @@ NAMES = {"max_error": "maxError", "block_size": "blockSize", "accuracy_level": "
 def test_the_same_model_and_report(tab: Tab, folder: Path, case: str) -> None:
     options, how = CASES[case]
     samples = how.get("samples", ROWS)
-    native = quantize(folder / f"{how.get('name', 'inside')}.onnx", smallest=1000,
-                      samples=[{"x": rows} for rows in samples], **options)  # fmt: skip
+    path, feeds = folder / f"{how.get('name', 'inside')}.onnx", [{"x": rows} for rows in samples]
+    if how.get("form") == "static":
+        native = quantize_static(path, feeds, **options)
+    else:
+        native = quantize(path, smallest=1000, samples=feeds, **options)
     found = asked(tab, **how, **{NAMES.get(name, name): value for name, value in options.items()})
     assert isinstance(found, dict), found
     assert bytes.fromhex(found["model"]) == native.to_bytes()
@@ -120,6 +132,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a pattern": ({"keep": ["head*"]}, "InvalidInput", 'no layer has a name like "head*"'),
     "no samples": ({"maxError": 0.1, "samples": []}, "InvalidInput", "max_error needs samples"),
     "samples": ({}, "InvalidInput", "samples must be an array"),
+    "a calibration": ({"form": "static", "calibration": "mean"}, "InvalidInput", "range, percentile, entropy"),
+    "a percentile": ({"form": "static", "percentile": "99"}, "InvalidInput", "percentile is '99'"),
+    "no samples for ranges": ({"form": "static", "samples": []}, "InvalidInput", "needs samples"),
+    "NaN": ({"form": "static", "samples": ROWS * np.float32(np.nan)}, "InvalidInput", '"x" has numbers that are not'),
+    "an option": ({"form": "static", "bits": 4}, "InvalidInput", "bits"),
     "feeds": ({"samples": [ROWS[0, :2]]}, "InvalidInput", "x"),
     "bytes without their external data": (
         {"name": "outside", "kind": "bytes"},

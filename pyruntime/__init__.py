@@ -43,10 +43,9 @@ if TYPE_CHECKING:  # the names that __getattr__ finds
     from pyruntime.native.sessions.process_stats import stats
     from pyruntime.native.smaller.comparison import compare_models
     from pyruntime.native.smaller.pruning import prune
-    from pyruntime.native.smaller.static_quantization import quantize_static
     from pyruntime.native.tools.inspection import inspect
     from pyruntime.native.tools.optimized_model import save_optimized
-    from pyruntime.native.tools.quantization import quantize
+    from pyruntime.native.tools.quantization import quantize, quantize_static
     from pyruntime.native.training.session import TrainingSession
     from pyruntime.placement.provider_list import register_provider
     from pyruntime.session.events import off, on
@@ -127,7 +126,7 @@ _MODULES = {
     "op": "frontend.registry",
     "prune": "native.smaller.pruning",
     "quantize": "native.tools.quantization",
-    "quantize_static": "native.smaller.static_quantization",
+    "quantize_static": "native.tools.quantization",
     "register_provider": "placement.provider_list",
     "remove_pass": "compiler.user_passes",
     "rewrite_rule": "compiler.user_passes",
@@ -138,7 +137,7 @@ _MODULES = {
 _IN_PYODIDE = {
     **dict.fromkeys(("InferenceSession", "LoraAdapter", "RunOptions", "SessionOptions"), "pyodide.session"),
     "TrainingSession": "pyodide.training",
-    "quantize": "pyodide.quantization",
+    **dict.fromkeys(("quantize", "quantize_static"), "pyodide.quantization"),
 }
 if sys.platform == "emscripten":
     _MODULES |= _IN_PYODIDE

@@ -181,8 +181,8 @@ def tracked(folder: Path) -> list[Path]:
 def defined_in(name: str) -> str:
     """The module in which mkdocstrings, which imports nothing, finds an exported name."""
     value = getattr(pyruntime, name)
-    is_made = "<locals>" in getattr(value, "__qualname__", "")  # by a function of another module
-    return "pyruntime.native.tools.quantization" if is_made else str(value.__module__)
+    is_method = hasattr(value, "__self__")  # of an object in another module
+    return "pyruntime.native.tools.quantization" if is_method else str(value.__module__)
 
 
 def python_reference() -> str:

@@ -22,7 +22,7 @@ export { InferenceSession } from './page/api/inference_session.js';
 export { inspect } from './page/api/inspect.js';
 export { models } from './page/api/models.js';
 export { Tensor } from './page/pictures/load_code.js';
-export { quantize } from './page/training/load_code.js';
+export { quantize, quantizeStatic } from './page/training/load_code.js';
 export { TrainingSession } from './page/training/training_session.js';
 
 Object.defineProperty(env.versions, 'web', { value: '0.1.0', enumerable: true, configurable: true }); // this package's

@@ -13,7 +13,7 @@ EXAMPLES = {
 
 
 def main(argv: list[str]) -> int:
-    from pyruntime.native.smaller.static_quantization import quantize_static
+    from pyruntime.native.tools.quantization import quantize_static
 
     parser = Parser("quantize", "Write a model whose weights and activations have 8 bits.", EXAMPLES)
     samples.add_arguments(parser)

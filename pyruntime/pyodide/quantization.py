@@ -1,4 +1,4 @@
-"""`quantize` on sessions of Pyodide."""
+"""`quantize` and `quantize_static` on sessions of Pyodide."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from pyruntime.ir.dtype import BY_NAME
 from pyruntime.pyodide.session import InferenceSession
 from pyruntime.pyodide.tensors import Tensor
 from pyruntime.quantization.host import Sessions
-from pyruntime.quantization.quantize import quantizer
+from pyruntime.quantization.quantize import Quantizers
 
 
 def _vector(x: Any) -> Any:
     return Tensor(x.dtype, (prod(x.shape),), x.data) if isinstance(x, Tensor) else x.reshape(-1)
 
 
-quantize = quantizer(Sessions(InferenceSession, lambda dtype, dims, data: Tensor(BY_NAME[dtype], dims, data), _vector))
+_FUNCTIONS = Quantizers(
+    Sessions(InferenceSession, lambda dtype, dims, data: Tensor(BY_NAME[dtype], dims, data), _vector)
+)
+quantize, quantize_static = _FUNCTIONS.quantize, _FUNCTIONS.quantize_static

@@ -11,7 +11,7 @@ from functools import cache, partial
 from math import prod
 from typing import NamedTuple
 
-from pyruntime.ir.dtype import F16, F32, F64, I32, I64, U8, DType
+from pyruntime.ir.dtype import F16, F32, F64, I64, U8, DType
 from pyruntime.onnx.graph import Weight
 from pyruntime.onnx.write import GraphWriter, value_info
 
@@ -209,16 +209,10 @@ def _error(g: GraphWriter, values: str, code: str, scale: str, zero: str) -> str
 
 @cache
 def range_model(dtype: DType) -> bytes:
-    """A model of the largest magnitude of a span, "largest", and whether it has a number that is not finite,
-    "faults"; both of one element."""
+    """A model of the largest magnitudes of the middle axis of three, "largest"; NaN if a number is NaN."""
     g = GraphWriter()
-    x = g("Cast", "w", to=F32.code)
-    bad = g("Cast", g("Or", g("IsNaN", x), g("IsInf", x)), to=I32.code)
-    g("ReduceMax", bad, output="faults")
-    g("ReduceMax", g("Abs", x), output="largest")
-    return g.model(
-        [value_info("w", dtype, ("n",))], [value_info("largest", F32, (1,)), value_info("faults", I32, (1,))]
-    )
+    g("ReduceMax", g("Abs", g("Cast", "w", to=F32.code)), g.constant(I64, 0, 2), keepdims=0, output="largest")
+    return g.model([value_info("w", dtype, ("a", "c", "b"))], [value_info("largest", F32, ("c",))])
 
 
 @cache

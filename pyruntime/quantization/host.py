@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyruntime.quantization.quantized import Quantized
-from pyruntime.quantization.steps import Measure, Run, Steps
+from pyruntime.quantization.steps import Measure, Run, Steps, T
 
 Feeds = Mapping[str, Any]
 
@@ -30,7 +30,7 @@ class Host:
         self._small: dict[bytes, Any] = {}  # sessions by model
         self._expected: list[dict[str, Any]] = []
 
-    def result(self, steps: Steps[Quantized]) -> Quantized:
+    def result(self, steps: Steps[T]) -> T:
         answer: Any = None
         while True:
             try:
@@ -40,7 +40,7 @@ class Host:
             answer = self._run(step) if isinstance(step, Run) else self._measure(step)
 
     def _run(self, step: Run) -> dict[str, bytes]:
-        found = self._small_run(step.model, {"w": self._sessions.tensor(step.dtype, step.dims, step.data)})
+        found = self._small_run(step.model, {name: self._sessions.tensor(*x) for name, x in step.feeds.items()})
         return {name: memoryview(x).tobytes() for name, x in found.items()}
 
     def _small_run(self, model: bytes, feeds: Feeds) -> dict[str, Any]:
@@ -56,22 +56,20 @@ class Host:
             self._expected = found
         if step.how == "numbers":
             return [{name: float(x.tolist()) for name, x in outputs.items()} for outputs in found]
-        pairs = zip(self._expected, found, strict=True)
         return [
-            {
-                name: self._compared(step.comparisons[_type(x)], x, outputs[name])
-                for name, x in expected.items()
-                if _type(x) in step.comparisons
-            }
-            for expected, outputs in pairs
+            {n: self._each(step, n, x, kept.get(n)) for n, x in outputs.items() if _type(x) in step.models}
+            for outputs, kept in zip(found, self._expected, strict=True)
         ]
 
-    def _compared(self, model: bytes, expected: Any, found: Any) -> tuple[float, float] | None:
-        if tuple(expected.shape) != tuple(found.shape):
+    def _each(self, step: Measure, name: str, x: Any, expected: Any) -> dict[str, bytes] | None:
+        feeds = {"found": self._sessions.vector(x)}
+        if step.most:
+            feeds["most"] = self._sessions.tensor("float32", (1,), struct.pack("<f", step.most[name]))
+        elif tuple(expected.shape) != tuple(x.shape):
             return None
-        vector = self._sessions.vector
-        sums = self._small_run(model, {"expected": vector(expected), "found": vector(found)})
-        return float(sums["error"].tolist()), float(sums["size"].tolist())
+        else:
+            feeds["expected"] = self._sessions.vector(expected)
+        return {n: memoryview(y).tobytes() for n, y in self._small_run(step.models[_type(x)], feeds).items()}
 
 
 def _outputs(session: Any, feeds: Feeds) -> dict[str, Any]:

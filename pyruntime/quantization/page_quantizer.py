@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,8 +12,16 @@ from pyruntime.onnx.edit import FileModel
 from pyruntime.onnx.graph import Source
 from pyruntime.onnx.piece_source import PieceSource
 from pyruntime.onnx.sources import External, OpenExternal
-from pyruntime.quantization.options import Options
-from pyruntime.quantization.steps import Run, quantised
+from pyruntime.quantization.options import Options, StaticOptions
+from pyruntime.quantization.quantized import Quantized
+from pyruntime.quantization.static import static
+from pyruntime.quantization.steps import Run, Steps, quantised
+
+# Options and steps by the name that the page gives
+_FORMS: dict[str, tuple[Callable[..., Any], Callable[..., Steps[Quantized]]]] = {
+    "weights": (Options, quantised),
+    "static": (StaticOptions, static),
+}
 
 
 class PageQuantizer:
@@ -21,11 +29,13 @@ class PageQuantizer:
 
     def __init__(self, source: Source, open_external: OpenExternal, options: Mapping[str, Any]) -> None:
         external = External(open_external)
-        self._steps = quantised(lambda: FileModel(source, external), Options(**options))
+        read, make = _FORMS[options["form"]]
+        given = read(**{name: x for name, x in options.items() if name != "form"})
+        self._steps = make(lambda: FileModel(source, external), given)
         self._file: PieceSource | None = None
 
     def next(self, answer: Any) -> dict[str, Any]:
-        """The next step, after the answer to the last one (None at first). kind: run, expected, numbers, compared, or
+        """The next step, after the answer to the last one (None at first). kind: run, expected, numbers, each, or
         done with the report; size: bytes of the file that `read` then reads"""
         with our_fault("quantising the model"):
             try:
@@ -36,9 +46,9 @@ class PageQuantizer:
                 layers = [{**asdict(layer), "shape": list(layer.shape)} for layer in found.layers]
                 return {"kind": "done", "size": found.size, "report": {"layers": layers, "errors": found.errors}}
         if isinstance(step, Run):
-            return {**asdict(step), "kind": "run", "dims": list(step.dims)}
+            return {"kind": "run", "model": step.model, "feeds": {x: [*feed] for x, feed in step.feeds.items()}}
         self._file = step.file
-        return {"kind": step.how, "size": step.file.size, "comparisons": step.comparisons}
+        return {"kind": step.how, "size": step.file.size, "models": step.models, "most": step.most}
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of the file of the last step."""

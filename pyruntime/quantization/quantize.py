@@ -1,37 +1,34 @@
-"""`quantize`: weights of fewer bits for a model, chosen so that its outputs stay within a bound."""
+"""`quantize`: weights of fewer bits for a model, chosen so that its outputs stay within a bound; `quantize_static`:
+weights and activations of 8 bits."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyruntime.arguments import checked
 from pyruntime.onnx.model_file import opener
 from pyruntime.quantization.host import Feeds, Host, Sessions
-from pyruntime.quantization.options import Options
+from pyruntime.quantization.options import Options, StaticOptions
 from pyruntime.quantization.quantized import Quantized
+from pyruntime.quantization.static import static
 from pyruntime.quantization.steps import quantised
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-class Quantize(Protocol):
-    """The type of `quantize`."""
+@dataclass(frozen=True, slots=True)
+class Quantizers:
+    """The functions for a place with such sessions."""
 
-    def __call__(
-        self, model: str | os.PathLike[str] | bytes | ModelProto, bits: int = ..., *, samples: Iterable[Feeds] = ...,
-        max_error: float | None = ..., keep: Sequence[str] = ..., smallest: int = ..., block_size: int = ...,
-        accuracy_level: int = ...,
-    ) -> Quantized: ...  # fmt: skip
-
-
-def quantizer(sessions: Sessions) -> Quantize:
-    """`quantize` for a place with such sessions."""
+    sessions: Sessions
 
     @checked
     def quantize(
+        self,
         model: str | os.PathLike[str] | bytes | ModelProto,
         bits: int = 4,
         *,
@@ -56,9 +53,33 @@ def quantizer(sessions: Sessions) -> Quantize:
         accuracy_level: of MatMulNBits; 4 lets runtimes compute with 8-bit activations
         Errors: InvalidInput for options that do not fit; those of a session if the model cannot run on the samples.
         """
-        samples = list(samples)
-        options = Options(bits, max_error, keep, smallest, block_size, accuracy_level, bool(samples))
+        given = list(samples)
+        options = Options(bits, max_error, keep, smallest, block_size, accuracy_level, bool(given))
         options.check()
-        return Host(samples, sessions).result(quantised(opener(model), options))
+        return Host(given, self.sessions).result(quantised(opener(model), options))
 
-    return quantize
+    @checked
+    def quantize_static(
+        self,
+        model: str | os.PathLike[str] | bytes | ModelProto,
+        samples: Iterable[Feeds],
+        *,
+        calibration: str = "range",
+        percentile: float = 99.99,
+        keep: Sequence[str] = (),
+        trainable: bool = False,
+    ) -> Quantized:
+        """A model whose Conv, Gemm and MatMul with constant weights, and what lies between them, compute with codes of
+        8 bits: weights with a scale for each output channel, activations with one scale and a zero point each.
+
+        samples: inputs by name, from which the ranges of activations follow, and the errors of the report
+        calibration: "range" of all numbers; "percentile": without so many of the outermost; "entropy": the range whose
+            codes have the histogram that is nearest to that of the numbers
+        keep: patterns of names of layers that stay floats
+        trainable: weights stay floats before QuantizeLinear, so that a training session with `scales="lsq"` trains them
+        Errors: InvalidInput for a model without such a layer or below opset 13, or samples without numbers.
+        """
+        given = list(samples)
+        options = StaticOptions(calibration, percentile, keep, trainable, bool(given))
+        options.check()
+        return Host(given, self.sessions).result(static(opener(model), options))

@@ -7,10 +7,11 @@ import math
 import struct
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, TypeVar
 
 from pyruntime.errors import InvalidInput
-from pyruntime.ir.dtype import F16, F32, F64
+from pyruntime.ir.dtype import F16, F32, F64, DType
 from pyruntime.onnx.model_file import Open, inlined
 from pyruntime.onnx.piece_source import PieceSource
 from pyruntime.onnx.write import Piece
@@ -24,24 +25,23 @@ from pyruntime.quantization.rewrite import KEPT, Made, Writer
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run a small model with the input "w" of this type, dims and bytes. The answer: bytes of its outputs by name"""
+    """Run a small model with inputs of these types, dims and bytes. The answer: bytes of its outputs by name"""
 
     model: bytes
-    dtype: str
-    dims: tuple[int, ...]
-    data: bytes
+    feeds: Mapping[str, tuple[str, tuple[int, ...], bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
     """Run a model with each sample. The answer for each sample, by output: if `how` is "numbers", its number; after
-    "expected" it is not read, and the host keeps the outputs; if "compared", the results [error, size] of the model in
-    `comparisons` for the type of the output, with the kept output and this one, None if their shapes differ; outputs of
-    other types are left out."""
+    "expected" it is not read, and the host keeps the outputs; if "each", bytes of the outputs of the small model in
+    `models` for the type of the output, which reads it as "found", and as "most" its number, or without such numbers as
+    "expected" the kept output, None if that has another shape. Outputs of other types are left out."""
 
     file: PieceSource
     how: str
-    comparisons: dict[str, bytes] = field(default_factory=dict)
+    models: dict[str, bytes] = field(default_factory=dict)
+    most: dict[str, float] = field(default_factory=dict)
 
 
 T = TypeVar("T")
@@ -100,9 +100,8 @@ class _Task:
         if layer.place not in self._ranges:
             weight, largest = layer.weight, 0.0
             for span in spans(weight):
-                found = yield Run(range_model(weight.dtype), weight.dtype.name, span.dims, span.read(weight))
-                is_finite = found["faults"] == bytes(4)
-                largest = max(largest, *struct.unpack("<f", found["largest"])) if is_finite else math.inf
+                found = yield from magnitudes(weight.dtype, (1, 1, prod(span.dims)), span.read(weight))
+                largest = max(largest, *found)
             self._ranges[layer.place] = largest
         return self._ranges[layer.place]
 
@@ -124,7 +123,7 @@ class _Task:
             model = coding_model(weight, coding)
             parts: dict[str, list[bytes]] = {name: [] for name in group}
             for span in spans(weight, coding):
-                found = yield Run(model, weight.dtype.name, span.dims, span.read(weight))
+                found = yield Run(model, {"w": (weight.dtype.name, span.dims, span.read(weight))})
                 for name, one in group.items():
                     parts[name].append(found[one.part])
             self.values |= {name: b"".join(found) for name, found in parts.items()}
@@ -146,23 +145,31 @@ class _Task:
         }
 
     def errors(self, coded: NewModel) -> Steps[dict[str, float]]:
-        """Of each output of floats: the root of its squared error over that of the expected values, over all
-        samples."""
-        if not self.options.has_samples:
-            return {}
-        comparisons = {dtype.name: comparison(dtype) for dtype in (F16, F32, F64)}
-        samples = yield Measure(self.file(coded.pieces), "compared", comparisons)
-        pairs: dict[str, list[Any]] = {}
-        for name, pair in (item for sample in samples for item in sample.items()):
-            pairs.setdefault(name, []).append(pair)
-        return {  # other shapes are, for example, another number of boxes
-            name: math.inf if None in found else relative(*(sum(part) for part in zip(*found, strict=True)))
-            for name, found in pairs.items()
-        }
+        return (yield from output_errors(self.file(coded.pieces))) if self.options.has_samples else {}
 
     def is_within(self, plan: Sequence[int], bound: float) -> Steps[bool]:
         errors = yield from self.errors((yield from self.coded(plan)))
         return all(error <= bound for error in errors.values())
+
+
+def output_errors(file: PieceSource) -> Steps[dict[str, float]]:
+    """Of each output of floats: the root of its squared error over that of the expected values, over all samples."""
+    samples = yield Measure(file, "each", {dtype.name: comparison(dtype) for dtype in (F16, F32, F64)})
+    pairs: dict[str, list[Any]] = {}
+    for name, sums in (item for sample in samples for item in sample.items()):
+        pair = sums and [struct.unpack("<d", sums[x])[0] for x in ("error", "size")]
+        pairs.setdefault(name, []).append(pair)
+    return {  # other shapes are, for example, another number of boxes
+        name: math.inf if None in found else relative(*(sum(part) for part in zip(*found, strict=True)))
+        for name, found in pairs.items()
+    }
+
+
+def magnitudes(dtype: DType, dims: tuple[int, int, int], data: bytes) -> Steps[list[float]]:
+    """The largest magnitude for each entry of the middle axis of a weight; infinite if a number is not finite."""
+    found = yield Run(range_model(dtype), {"w": (dtype.name, dims, data)})
+    values = memoryview(found["largest"]).cast("f").tolist()
+    return [x if math.isfinite(x) else math.inf for x in values]
 
 
 def relative(error: float, size: float) -> float:

@@ -184,8 +184,8 @@ import { Stop, StopWords } from './stop.js';
  */
 /**
  * What the page runs (pyruntime/quantization/page_quantizer.py): a small model, or the file of this size with each sample.
- * @typedef {{ kind: 'run', model: Uint8Array, dtype: string, dims: number[], data: Uint8Array }} QuantiseRun
- * @typedef {{ kind: 'expected' | 'numbers' | 'compared', size: number, comparisons: Record<string, Uint8Array> }} QuantiseMeasure
+ * @typedef {{ kind: 'run', model: Uint8Array, feeds: Record<string, [dtype: string, dims: number[], data: Uint8Array]> }} QuantiseRun
+ * @typedef {{ kind: 'expected' | 'numbers' | 'each', size: number, models: Record<string, Uint8Array>, most: Record<string, number> }} QuantiseMeasure
  * @typedef {QuantiseRun | QuantiseMeasure | { kind: 'done', size: number, report: { layers: object[], errors: Record<string, number> } }} QuantiseStep
  */
 /** A value outside linear memory. @typedef {{ dims: number[], data: (string | number)[] }} HostArray */

@@ -14,10 +14,13 @@ from pyruntime.native.execution.forks import in_children
 from pyruntime.native.sessions.session import Session
 from pyruntime.native.sessions.state_values import NativeStates
 from pyruntime.native.sessions.stored_arrays import NUMPY_ARRAYS
-from pyruntime.native.smaller.folded_codes import folded
+from pyruntime.native.tools.quantization import SESSIONS
+from pyruntime.onnx.edit import FileModel
 from pyruntime.onnx.graph import Graph
-from pyruntime.onnx.sources import External, beside
+from pyruntime.onnx.sources import External, MemorySource, beside
 from pyruntime.options import SessionOptions, absolute, check_training_options, own
+from pyruntime.quantization.folded import folded
+from pyruntime.quantization.host import Host
 from pyruntime.runtime.training_steps import StepResult
 from pyruntime.training.session.core import Parameter, TrainingCore
 from pyruntime.training.session.file_writing import write_file
@@ -60,7 +63,10 @@ class TrainingSession(TrainingCore):
         """See `TrainingCore.export`. With `scales="lsq"`, weights are codes in the file."""
         data = super().export(None if self._recipe.scales == "lsq" else path)
         if self._recipe.scales == "lsq":
-            data = folded(data, External(beside(self._model) if isinstance(self._model, (str, os.PathLike)) else None))
+            external = External(beside(self._model) if isinstance(self._model, (str, os.PathLike)) else None)
+            source = MemorySource(data)
+            file = Host((), SESSIONS).result(folded(lambda: FileModel(source, external)))
+            data = file.read(0, file.size)
             if path is not None:
                 write_file(Path(path), data)
         return data

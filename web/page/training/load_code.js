@@ -23,9 +23,10 @@ async function load() {
   return module.default((file) => SHARED[file]);
 }
 
-/** A function of that code, which is loaded for the first call. @param {'create' | 'quantize' | 'adapt'} name @returns {(...given: unknown[]) => Promise<unknown>} */
+/** A function of that code, which is loaded for the first call. @param {'create' | 'quantize' | 'quantizeStatic' | 'adapt'} name @returns {(...given: unknown[]) => Promise<unknown>} */
 const loaded = (name) => async (...given) => (/** @type {Record<string, Function>} */ (/** @type {unknown} */ (await load())))[name](parts, ...given);
 
 export const create = loaded('create');
 export const quantize = loaded('quantize');
+export const quantizeStatic = loaded('quantizeStatic');
 backend.adapt = /** @type {typeof backend.adapt} */ (loaded('adapt'));

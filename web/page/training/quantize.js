@@ -1,6 +1,7 @@
-// `ort.quantize`: weights of fewer bits for a model. Python in the worker decides which runs it needs
+// `ort.quantize` and `ort.quantizeStatic`: fewer bits for a model. Python in the worker decides which runs it needs
 // (pyruntime/quantization/steps.py); sessions of the page make them.
 
+import { viewOf } from '../../common/elements.js';
 import { InvalidInput, Terminated } from '../../common/errors.js';
 import { attach } from '../engine/client.js';
 
@@ -10,20 +11,35 @@ import { attach } from '../engine/client.js';
 /** Tensors by name. @typedef {Record<string, Floats>} Feeds */
 /** Part of a session. @typedef {{ run(feeds: Feeds, options: { signal?: AbortSignal }): Promise<Feeds>, release(): Promise<void> }} Session */
 
-/** The options besides those of a session: names in Python. */
-const NAMES = { bits: 'bits', maxError: 'max_error', keep: 'keep', smallest: 'smallest', blockSize: 'block_size', accuracyLevel: 'accuracy_level' };
+/** The options besides those of a session, by form: names in Python. @type {Record<string, Record<string, string>>} */
+const NAMES = {
+  weights: { bits: 'bits', maxError: 'max_error', keep: 'keep', smallest: 'smallest', blockSize: 'block_size', accuracyLevel: 'accuracy_level' },
+  static: { calibration: 'calibration', percentile: 'percentile', keep: 'keep', trainable: 'trainable' },
+};
 const CHUNK = 1 << 24; // bytes of a file that cross at once
 
-/**
- * @param {PageParts} parts @param {unknown} model @param {{ samples?: Iterable<Feeds> | AsyncIterable<Feeds>, signal?: AbortSignal, [option: string]: unknown } | null} [given] options
- * @returns {Promise<{ model: Uint8Array, report: object }>}
- */
-export async function quantize(parts, model, given) {
+/** A result: a model's file. @typedef {Promise<{ model: Uint8Array, report: object }>} Quantised */
+/** @typedef {Iterable<Feeds> | AsyncIterable<Feeds>} Samples */
+/** @typedef {{ signal?: AbortSignal, [option: string]: unknown }} Options */
+
+/** @param {PageParts} parts @param {unknown} model @param {{ samples?: Samples } & Options | null} [given] options @returns {Quantised} */
+export const quantize = (parts, model, given) => {
   const { samples, ...options } = given ?? {};
-  const feeds = await collected(samples ?? []);
-  const ofSessions = Object.fromEntries(Object.entries(options).filter(([name]) => !Object.hasOwn(NAMES, name)));
-  const own = Object.entries(NAMES).filter(([name]) => (options[name] ?? null) !== null);
-  const quantising = { ...Object.fromEntries(own.map(([name, python]) => [python, options[name]])), has_samples: feeds.length > 0 };
+  return quantised(parts, 'weights', model, samples ?? [], options);
+};
+
+/** @param {PageParts} parts @param {unknown} model @param {Samples} samples @param {Options | null} [options] @returns {Quantised} */
+export const quantizeStatic = (parts, model, samples, options) => quantised(parts, 'static', model, samples, options ?? {});
+
+/** @param {PageParts} parts @param {'weights' | 'static'} form @param {unknown} model @param {Samples} samples @param {Options} options @returns {Quantised} */
+async function quantised(parts, form, model, samples, options) {
+  const names = NAMES[form];
+  const unknown = Object.keys(options).find((name) => !Object.hasOwn(names, name) && !Object.hasOwn(parts.SESSION, name));
+  if (unknown) throw new InvalidInput(`there is no option "${unknown}"`, { hint: `besides those of a session there are ${Object.keys(names).join(', ')}` });
+  const feeds = await collected(samples);
+  const ofSessions = Object.fromEntries(Object.entries(options).filter(([name]) => !Object.hasOwn(names, name)));
+  const own = Object.entries(names).filter(([name]) => (options[name] ?? null) !== null);
+  const quantising = { ...Object.fromEntries(own.map(([name, python]) => [python, options[name]])), form, has_samples: feeds.length > 0 };
   const number = await parts.ask('quantise', 'the quantisation', model, ofSessions, { how: 'open', quantising }, end);
   const { externalData, ...others } = ofSessions; // files that sessions open have all weights
   const work = new Quantisation(number, parts, feeds, others);
@@ -37,7 +53,7 @@ export async function quantize(parts, model, given) {
 /** Frees a quantisation in the worker. @param {number} number */
 const end = (number) => attach().call('quantise', { how: 'end', number }).catch(() => {}); // the worker may have ended
 
-/** @param {Iterable<Feeds> | AsyncIterable<Feeds>} samples @returns {Promise<Feeds[]>} */
+/** @param {Samples} samples @returns {Promise<Feeds[]>} */
 async function collected(samples) {
   if (!(Symbol.iterator in Object(samples)) && !(Symbol.asyncIterator in Object(samples))) {
     throw new InvalidInput('samples must be an array of feeds, or an iterator of them');
@@ -54,7 +70,7 @@ class Quantisation {
   /** Outputs of the model for each sample. @type {Feeds[]} */
   expected = [];
 
-  /** @param {number} number @param {PageParts} parts @param {Feeds[]} samples @param {{ signal?: AbortSignal, [option: string]: unknown }} options of sessions */
+  /** @param {number} number @param {PageParts} parts @param {Feeds[]} samples @param {Options} options of sessions */
   constructor(number, parts, samples, options) {
     this.number = number;
     this.parts = parts;
@@ -91,22 +107,23 @@ class Quantisation {
   }
 
   /** Bytes of the outputs of a small model. @param {QuantiseRun} step */
-  async run({ model, dtype, dims, data }) {
-    const found = await this.smallRun(model, { w: new this.parts.Tensor(dtype, elements(dtype, data), dims) });
+  async run({ model, feeds }) {
+    const given = Object.entries(feeds).map(([name, [dtype, dims, data]]) => [name, new this.parts.Tensor(dtype, viewOf(data, dtype), dims)]);
+    return this.bytes(model, Object.fromEntries(given));
+  }
+
+  /** @param {Uint8Array} model @param {Feeds} feeds */
+  async bytes(model, feeds) {
+    const key = model.join();
+    if (!this.small.has(key)) this.small.set(key, this.parts.InferenceSession.create(model, { executionProviders: ['wasm'] }));
+    const session = await /** @type {Promise<Session>} */ (this.small.get(key));
+    const found = await session.run(feeds, { signal: this.options.signal });
     return Object.fromEntries(Object.entries(found).map(([name, { data: { buffer, byteOffset, byteLength } }]) => (
       [name, new Uint8Array(buffer, byteOffset, byteLength)])));
   }
 
-  /** @param {Uint8Array} model @param {Feeds} feeds @returns {Promise<Feeds>} */
-  async smallRun(model, feeds) {
-    const key = model.join();
-    if (!this.small.has(key)) this.small.set(key, this.parts.InferenceSession.create(model, { executionProviders: ['wasm'] }));
-    const session = await /** @type {Promise<Session>} */ (this.small.get(key));
-    return session.run(feeds, { signal: this.options.signal });
-  }
-
   /** The answer for each sample. @param {QuantiseMeasure} step @returns {Promise<object[]>} */
-  async measure({ kind, size, comparisons }) {
+  async measure({ kind, size, models, most }) {
     const { signal } = this.options;
     const parts = [];
     for await (const part of this.chunks(size)) parts.push(part);
@@ -118,7 +135,7 @@ class Quantisation {
       for (const [n, feeds] of this.samples.entries()) {
         const found = await onCpu(await session.run(feeds, { signal }));
         if (kind === 'expected') this.expected.push(found);
-        else if (kind === 'compared') answers.push(await this.compared(comparisons, this.expected[n], found));
+        else if (kind === 'each') answers.push(await this.each(models, most, this.expected[n], found));
         else answers.push(Object.fromEntries(Object.entries(found).map(([name, { data }]) => [name, data[0]])));
       }
     } finally {
@@ -127,19 +144,22 @@ class Quantisation {
     return answers;
   }
 
-  /** Squared error and size of each output of floats. @param {Record<string, Uint8Array>} models by type @param {Feeds} expected @param {Feeds} found */
-  async compared(models, expected, found) {
-    /** @type {Record<string, [error: number, size: number] | null>} */
-    const sums = {};
-    for (const [name, { type, dims, data }] of Object.entries(expected)) {
+  /** What small models say of each output. @param {Record<string, Uint8Array>} models by type @param {Record<string, number>} most @param {Feeds} expected @param {Feeds} found */
+  async each(models, most, expected, found) {
+    /** @type {Record<string, Record<string, Uint8Array> | null>} */
+    const answers = {};
+    for (const [name, { type, dims, data }] of Object.entries(found)) {
       if (!models[type]) continue;
       const vector = (/** @type {Float32Array} */ values) => new this.parts.Tensor(type, values, [values.length]);
-      sums[name] = null;
-      if (dims.join() !== found[name].dims.join()) continue;
-      const { error, size } = await this.smallRun(models[type], { expected: vector(data), found: vector(found[name].data) });
-      sums[name] = [error.data[0], size.data[0]];
+      answers[name] = null;
+      /** @type {Feeds} */
+      const feeds = { found: vector(data) };
+      if (name in most) feeds.most = vector(Float32Array.of(most[name]));
+      else if (dims.join() === expected[name].dims.join()) feeds.expected = vector(expected[name].data);
+      else continue;
+      answers[name] = await this.bytes(models[type], feeds);
     }
-    return sums;
+    return answers;
   }
 
   /** Parts of the file of the last step. @param {number} size @returns {AsyncGenerator<Uint8Array<ArrayBuffer>>} */
@@ -175,11 +195,4 @@ async function onCpu(outputs) {
     if (tensor?.getData) found[name] = { type: tensor.type, dims: tensor.dims, data: await tensor.getData(true) };
   }
   return found;
-}
-
-/** Bytes as elements of a tensor. @param {string} dtype of a weight @param {Uint8Array} data */
-function elements(dtype, { buffer, byteOffset, byteLength }) {
-  const width = dtype === 'float32' ? 4 : 2;
-  const Data = width === 4 ? Float32Array : /** @type {{ Float16Array?: typeof Uint16Array }} */ (/** @type {unknown} */ (globalThis)).Float16Array ?? Uint16Array;
-  return new Data(/** @type {ArrayBuffer} */ (buffer), byteOffset, byteLength / width);
 }

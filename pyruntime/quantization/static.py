@@ -1,101 +1,53 @@
-"""`quantize_static`: weights and activations as codes of 8 bits, between QuantizeLinear and DequantizeLinear.
+"""Static quantisation: weights and activations as codes of 8 bits, between QuantizeLinear and DequantizeLinear.
 
 Spec: https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from pyruntime.arguments import checked
 from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import F32, I8, DType
-from pyruntime.native.sessions.session import Session
-from pyruntime.native.smaller import calibration as ranges
-from pyruntime.native.smaller.folded_codes import Constants, folded, free_prefix
 from pyruntime.onnx.edit import FileModel, FileNode, Part, insert, new, new_node, renamed
-from pyruntime.onnx.model_file import Open, inlined, opener
+from pyruntime.onnx.model_file import Open, inlined
 from pyruntime.onnx.piece_source import PieceSource
-from pyruntime.onnx.write import INITIALIZER, INPUT, OUTPUT, literal, tensor, text
+from pyruntime.onnx.sources import MemorySource
+from pyruntime.onnx.write import INITIALIZER, INPUT, OUTPUT, Value, literal, tensor, text
+from pyruntime.quantization import calibration as ranges
+from pyruntime.quantization.folded import Constants, folded, free_prefix
 from pyruntime.quantization.layers import Layer, find_layers, without_kept
+from pyruntime.quantization.options import StaticOptions
 from pyruntime.quantization.quantized import LayerReport, Quantized
-from pyruntime.quantization.steps import relative
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
+from pyruntime.quantization.steps import Measure, Steps, magnitudes, output_errors
 
 _PRODUCTS = ("Conv", "Gemm", "MatMul")
 _MOVES = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")  # of codes
-_JOINS = (
-    "Add",
-    "AveragePool",
-    "Concat",
-    "GlobalAveragePool",
-    "LeakyRelu",
-    "Mul",
-    "Sigmoid",
-)  # of codes, if an input is codes already
+# of codes, if an input is codes already
+_JOINS = ("Add", "AveragePool", "Concat", "GlobalAveragePool", "LeakyRelu", "Mul", "Sigmoid")
 _LIMITS = ("Clip", "Relu")  # codes of the result saturate as they do
 _MOST_BIAS = 2**30  # leaves half of 32 bits for the products
 _OPSET = 13  # from which on scales can have an axis
 
 
-@checked
-def quantize_static(
-    model: str | os.PathLike[str] | bytes | ModelProto,
-    samples: Iterable[Mapping[str, Any]],
-    *,
-    calibration: str = "range",
-    percentile: float = 99.99,
-    keep: Sequence[str] = (),
-    trainable: bool = False,
-) -> Quantized:
-    """A model whose Conv, Gemm and MatMul with constant weights, and what lies between them, compute with codes of 8
-    bits: weights with a scale for each output channel, activations with one scale and a zero point each.
-
-    samples: inputs by name, from which the ranges of activations follow, and the errors of the report
-    calibration: "range" of all numbers; "percentile": without so many of the outermost; "entropy": the range whose
-        codes have the histogram that is nearest to that of the numbers
-    keep: patterns of names of layers that stay floats
-    trainable: weights stay floats before QuantizeLinear, so that a training session with `scales="lsq"` trains them
-    Errors: InvalidInput for a model without such a layer or below opset 13, or samples without numbers.
-    """
-    given = list(samples)
-    ranges.check(calibration, percentile)
-    if not given:
-        raise InvalidInput("static quantisation needs samples", hint="inputs by name, of your own data")
-    open_model = opener(model)
-    work = _Work(open_model, tuple(keep))
-    expected = work.calibrate(given, lambda h: h.range(calibration, percentile))
-    data = work.written()
-    data = data if trainable else folded(data)
-    session = Session(data)
-    outputs = [o.name for o in session.get_outputs()]
-    found = [session.run(outputs, feeds) for feeds in given]
-    return Quantized(_source(data), work.report(), _errors(outputs, expected, found))
+def static(open_model: Open, options: StaticOptions) -> Steps[Quantized]:
+    """Yields what the host must run. open_model: opens the model's file anew, because editing changes it"""
+    options.check()
+    work = _Work(open_model, tuple(options.keep))
+    yield Measure(_source(open_model()), "expected")
+    yield from work.calibrate(options)
+    made = yield from work.written()
+    if not options.trainable:
+        written = MemorySource(made.read(0, made.size))
+        made = yield from folded(lambda: FileModel(written))
+    return Quantized(made, work.report(), (yield from output_errors(made)))
 
 
-def _source(data: bytes) -> PieceSource:
-    return PieceSource([literal(data)], lambda _: None, {})  # type: ignore[arg-type, return-value]
-
-
-def _errors(names: list[str], expected: list[dict[str, Any]], found: list[list[Any]]) -> dict[str, float]:
-    """Of each output of floats, relative to its size."""
-    sums: dict[str, list[float]] = {}
-    for wanted, values in zip(expected, found, strict=True):
-        for name, y in zip(names, values, strict=True):
-            x = np.asarray(wanted[name])
-            if x.dtype.kind == "f":
-                both = sums.setdefault(name, [0.0, 0.0])
-                is_same = x.shape == y.shape
-                both[0] += float(np.square(np.subtract(y, x, dtype=np.float64)).sum()) if is_same else np.inf
-                both[1] += float(np.square(x, dtype=np.float64).sum())
-    return {name: relative(*both) for name, both in sums.items()}
+def _source(file: FileModel) -> PieceSource:
+    return PieceSource(inlined(file), file.opened, {})
 
 
 @dataclass(slots=True)
@@ -164,42 +116,55 @@ class _Work:
             name = self.codes[name]
         return name
 
-    def calibrate(self, samples: list[Mapping[str, Any]], range_of: Any) -> list[dict[str, Any]]:
-        """Runs the samples. Returns the outputs of the model."""
-        file = self.open_model()
-        own = [name for name, _ in file.graph.named(OUTPUT)]
-        inputs = {x for n in file.graph.nodes for x in n.outputs}
-        wanted = sorted({*self.codes.values()} - {*own})
-        insert(file.graph.parts, [new(OUTPUT, text(1, x)) for x in wanted if x in inputs])
-        session = Session(PieceSource(inlined(file), self.open_model().opened, {}))
-        names = [o.name for o in session.get_outputs()]
-        seen: dict[str, ranges.Histogram | None] = {x: ranges.Histogram() for x in self.codes.values()}
-        results = []
-        for feeds in samples:
-            made = session.run(names, feeds)
-            found = {**feeds, **dict(zip(names, made, strict=True))}
-            for name, histogram in seen.items():
-                x = np.asarray(found[name])
-                if histogram is None or x.dtype != np.float32:
-                    seen[name] = None
-                else:
-                    histogram.add(name, x)
-            results.append({name: found[name] for name in own})
-        session.release()
-        self.scales = {x: ranges.scale_of(*range_of(h)) for x, h in seen.items() if h is not None}
-        self.codes = {x: origin for x, origin in self.codes.items() if origin in self.scales}
-        return results
+    def calibrate(self, options: StaticOptions) -> Steps[None]:
+        """Finds the scales of the values on the samples. Errors: InvalidInput for numbers that are not finite"""
+        origins = [*dict.fromkeys(self.codes.values())]
+        ends: dict[str, tuple[float, float]] = dict.fromkeys(origins, (0.0, 0.0))
+        for numbers in (yield Measure(self._told(origins, "ReduceMin", "ReduceMax"), "numbers")):
+            for name in origins:
+                low, high = (numbers[f"{self.prefix}{op} {name}"] for op in ("ReduceMin", "ReduceMax"))
+                if low == math.inf and high == -math.inf:
+                    continue  # an empty tensor
+                if not math.isfinite(low + high):
+                    text = f'"{name}" has numbers that are not finite on these samples'
+                    raise InvalidInput(text, hint="keep its layers")
+                ends[name] = min(ends[name][0], low), max(ends[name][1], high)
+        most = {f"{self.prefix}Identity {name}": max(-low, high) for name, (low, high) in ends.items() if low < high}
+        counts: dict[str, list[int]] = {}
+        if options.calibration != "range" and most:
+            models = {F32.name: ranges.histogram_model()}
+            names = [name for name in origins if f"{self.prefix}Identity {name}" in most]
+            for sample in (yield Measure(self._told(names, "Identity"), "each", models, most)):
+                for name, found in sample.items():
+                    more = memoryview(found["counts"]).cast("i").tolist()
+                    counts[name] = list(map(int.__add__, counts.get(name, [0] * len(more)), more))
+        for name, (low, high) in ends.items():
+            found = counts.get(f"{self.prefix}Identity {name}", [])
+            limits = ranges.range_of(low, high, found, options.calibration, options.percentile)
+            self.scales[name] = ranges.scale_of(*limits)
 
-    def written(self) -> bytes:
+    def _told(self, names: Sequence[str], *ops: str) -> PieceSource:
+        """The model with what these operators compute of some values as its outputs."""
+        file = self.open_model()
+        file.graph.remove([part for _, part in file.graph.named(OUTPUT)])
+        attributes: dict[str, Value] = {} if ops == ("Identity",) else {"keepdims": 0}
+        found = [(op, x, f"{self.prefix}{op} {x}") for x in names for op in ops]
+        file.graph.add_nodes([new_node(op, [x], y, attributes=attributes) for op, x, y in found])
+        insert(file.graph.parts, [new(OUTPUT, text(1, y)) for _, _, y in found])
+        return _source(file)
+
+    def written(self) -> Steps[PieceSource]:
         """The model, with floats before QuantizeLinear."""
         file = self.open_model()
         layers = self._layers(file)
         made: dict[str, Part] = {}
         for origin, (scale, zero) in self.scales.items():
-            made |= _initializer(f"{self.prefix}{origin}.scale", F32, np.float32(scale))
-            made |= _initializer(f"{self.prefix}{origin}.zero", I8, np.int8(zero))
+            made |= _initializer(f"{self.prefix}{origin}.scale", F32, (), scale)
+            made |= _initializer(f"{self.prefix}{origin}.zero", I8, (), zero)
         constants = Constants(file.graph)
-        weights = {a.node: _weight(a, self.prefix, made, self._least(a, constants)) for a in layers}
+        weights = {}
+        for a in layers:
+            weights[a.node] = yield from _weight(a, self.prefix, made, self._least(a, constants))
         graph = file.graph
         outputs = {name for name, _ in graph.named(OUTPUT)}
         can_drop = not any(n.graphs for n in graph.nodes)  # graphs inside may read what Relu returns
@@ -221,16 +186,13 @@ class _Work:
         replaced[graph.nodes[0]] = [*first, *replaced[graph.nodes[0]]]
         graph.replace_nodes(replaced)
         insert(graph.parts, [*made.values()])
-        source = PieceSource(inlined(file), self.open_model().opened, {})
-        return source.read(0, source.size)
+        return _source(file)
 
-    def _least(self, layer: Layer, constants: Constants) -> Any:
+    def _least(self, layer: Layer, constants: Constants) -> list[float]:
         """The scales of a weight from which on the codes of its bias, which has the scale of the sums, fit 32 bits."""
         source, _, *biases = layer.node.inputs
-        bias = constants.get(biases[0]) if biases and source in self.codes else None
-        if bias is None or bias.ndim != 1:
-            return 0
-        return np.abs(bias.astype(np.float64)) / (self.scales[self.codes[source]][0] * _MOST_BIAS)
+        bias = constants.floats(biases[0]) if biases and source in self.codes else []
+        return [abs(x) / (self.scales[self.codes[source]][0] * _MOST_BIAS) for x in bias]
 
     def _is_positive(self, name: str) -> bool:
         """Whether the least code of a value is that of 0, so that codes saturate as Relu does."""
@@ -265,17 +227,22 @@ def _axis(layer: Layer) -> int:
     return 1 if layer.node.op != "Conv" and layer.has_columns else 0
 
 
-def _weight(layer: Layer, prefix: str, made: dict[str, Part], least: Any) -> tuple[list[FileNode], str]:
+def _weight(
+    layer: Layer, prefix: str, made: dict[str, Part], least: list[float]
+) -> Steps[tuple[list[FileNode], str]]:  # fmt: skip
     """Nodes that round a weight to codes with a scale for each channel, from `least` on, and what they compute. Weights
     of several layers are rounded once for each."""
-    w = np.frombuffer(layer.weight.read(), "<f4").reshape(layer.shape)
     axis = _axis(layer)
-    most = np.abs(w).max(axis=tuple(n for n in range(w.ndim) if n != axis))
-    if not np.isfinite(most).all():
+    channels = layer.shape[axis]
+    dims = math.prod(layer.shape[:axis]), channels, math.prod(layer.shape[axis + 1 :])
+    most = yield from magnitudes(F32, dims, layer.weight.read())
+    if math.inf in most:
         raise InvalidInput(f'layer "{layer.name}" has weights that are not finite', hint=f'keep=["{layer.name}"]')
     name = f"{prefix}{layer.node.outputs[0]}.weight"
-    made |= _initializer(f"{name}.scale", F32, np.maximum(np.where(most > 0, most / 127, 1), least).astype(np.float32))
-    made |= _initializer(f"{name}.zero", I8, np.zeros(len(most), np.int8))
+    bounds = least if len(least) == channels else [max(least, default=0.0)] * channels
+    scales = [max(x / 127 if x else 1.0, bound) for x, bound in zip(most, bounds, strict=True)]
+    made |= _initializer(f"{name}.scale", F32, (channels,), *scales)
+    made |= _initializer(f"{name}.zero", I8, (channels,), *[0] * channels)
     scale, attributes = [f"{name}.scale", f"{name}.zero"], {"axis": axis}
     nodes = [
         new_node("QuantizeLinear", [layer.weight_name, *scale], f"{name}.codes", attributes=attributes),
@@ -284,6 +251,6 @@ def _weight(layer: Layer, prefix: str, made: dict[str, Part], least: Any) -> tup
     return nodes, name
 
 
-def _initializer(name: str, dtype: DType, values: Any) -> dict[str, Part]:
-    pieces = tensor(name, dtype, np.shape(values), literal(np.asarray(values).tobytes()))
-    return {name: Part(INITIALIZER, pieces=pieces)}
+def _initializer(name: str, dtype: DType, shape: tuple[int, ...], *values: float) -> dict[str, Part]:
+    data = struct.pack(f"<{len(values)}{'f' if dtype is F32 else 'b'}", *values)
+    return {name: Part(INITIALIZER, pieces=tensor(name, dtype, shape, literal(data)))}
