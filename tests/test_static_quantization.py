@@ -144,7 +144,15 @@ def dead_channel() -> bytes:
     return model([node("Conv", "x w b", "y")], {"x": (T.FLOAT, ["N", 3, 8, 8])}, {"y": (T.FLOAT, None)}, weights)
 
 
+def one_bias() -> bytes:
+    """For all columns of the product."""
+    return model([node("Gemm", "x w b", "y")], {"x": (T.FLOAT, ["N", 8])}, {"y": (T.FLOAT, None)},
+                 {**random(1, w=(8, 16)), "b": np.array([0.5], np.float32)})  # fmt: skip
+
+
 UNCOMMON = {
+    "a bias of one element": (one_bias(), normal(2, 5, 8)),
+    "a sample without rows": (one_bias(), [*normal(1, 0, 8), *normal(1, 5, 8)]),
     "four different numbers": (moved_constant(), [{"x": np.zeros((1, 3, 8, 8), np.float32)}]),
     "subnormal numbers": (moved_constant(), [{"x": np.full((1, 3, 8, 8), 1e-42, np.float32)}]),
     "a constant that moves": (moved_constant(), normal(2, 2, 3, 8, 8)),
@@ -198,6 +206,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (convolutional(), {"samples": []}, "needs samples"),
     (convolutional(), {"samples": [np.zeros((1, 1, 8, 8), np.float32)]}, "a dict of tensors by name"),
     (convolutional(), {"samples": [{"image": np.full((1, 1, 8, 8), np.nan, np.float32)}]}, '"image" has numbers'),
+    (convolutional(), {"samples": [{"image": np.zeros((0, 1, 8, 8), np.float32)}]}, "has no numbers"),
     (convolutional(), {"calibration": "mean"}, "range, percentile, entropy"),
     (convolutional(), {"percentile": 10.0}, "above 50"),
     (convolutional(), {"keep": ["nothing"]}, "no layer has a name"),

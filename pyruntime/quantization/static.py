@@ -69,7 +69,8 @@ class _Work:
             raise InvalidInput(f"the model has opset {opset}, static quantisation needs {_OPSET}", hint=hint)
         self.layers, self.prefix = self._layers(file), free_prefix(file)
         if not self.layers:
-            raise InvalidInput("no Conv, Gemm or MatMul has a constant weight of float32", hint="see `inspect`")
+            text = "no Conv, Gemm or MatMul has a constant weight of float32"
+            raise InvalidInput(text, hint="Gemm also needs alpha and beta of 1; `quantize` makes other weights smaller")
         self._choose(file)
 
     def _layers(self, file: FileModel) -> list[Layer]:
@@ -119,7 +120,7 @@ class _Work:
     def calibrate(self, options: StaticOptions) -> Steps[None]:
         """Finds the scales of the values on the samples. Errors: InvalidInput for numbers that are not finite"""
         origins = [*dict.fromkeys(self.codes.values())]
-        ends: dict[str, tuple[float, float]] = dict.fromkeys(origins, (0.0, 0.0))
+        ends: dict[str, tuple[float, float]] = {}
         for numbers in (yield Measure(self._told(origins, "ReduceMin", "ReduceMax"), "numbers")):
             for name in origins:
                 low, high = (numbers[f"{self.prefix}{op} {name}"] for op in ("ReduceMin", "ReduceMax"))
@@ -128,13 +129,16 @@ class _Work:
                 if not math.isfinite(low + high):
                     text = f'"{name}" has numbers that are not finite on these samples'
                     raise InvalidInput(text, hint="keep its layers")
-                ends[name] = min(ends[name][0], low), max(ends[name][1], high)
-        most = {f"{self.prefix}Identity {name}": max(-low, high) for name, (low, high) in ends.items() if low < high}
+                least, most = ends.get(name, (0.0, 0.0))
+                ends[name] = min(least, low), max(most, high)
+        if empty := next((name for name in origins if name not in ends), None):
+            raise InvalidInput(f'"{empty}" has no numbers on these samples', hint="give samples of at least one row")
+        sizes = {f"{self.prefix}Identity {name}": max(-low, high) for name, (low, high) in ends.items() if low < high}
         counts: dict[str, list[int]] = {}
-        if options.calibration != "range" and most:
+        if options.calibration != "range" and sizes:
             models = {F32.name: ranges.histogram_model()}
-            names = [name for name in origins if f"{self.prefix}Identity {name}" in most]
-            for sample in (yield Measure(self._told(names, "Identity"), "each", models, most)):
+            names = [name for name in origins if f"{self.prefix}Identity {name}" in sizes]
+            for sample in (yield Measure(self._told(names, "Identity"), "each", models, sizes)):
                 for name, found in sample.items():
                     more = memoryview(found["counts"]).cast("i").tolist()
                     counts[name] = list(map(int.__add__, counts.get(name, [0] * len(more)), more))

@@ -4,7 +4,7 @@ import { createWithArtifacts, isArtifacts } from './artifact_session.js';
 import { TrainingSession } from './session.js';
 
 export { adapt } from './adapted_session.js';
-export { quantize, quantizeStatic } from './quantize.js';
+export { quantize, quantizeStatic as static } from './quantize.js';
 
 /** @param {import('./session_weights.js').PageParts} parts @param {any} model @param {Record<string, any>} [options] */
 export const create = (parts, model, options) => (

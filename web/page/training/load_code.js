@@ -17,16 +17,14 @@ const parts = { platform, backend, InferenceSession, Tensor, ask, runOptions, sn
 
 /** @returns {Promise<typeof import('./entry.js')>} */
 async function load() {
-  const { training } = await engineFiles();
-  /** @type {import('../../common/import_script.js').Sharing<typeof import('./entry.js')>} */
-  const module = await importScript(training);
-  return module.default((file) => SHARED[file]);
+  /** @typedef {import('../../common/import_script.js').Sharing<typeof import('./entry.js')>} Code */
+  return /** @type {Code} */ (await importScript((await engineFiles()).training)).default((file) => SHARED[file]);
 }
 
-/** A function of that code, which is loaded for the first call. @param {'create' | 'quantize' | 'quantizeStatic' | 'adapt'} name @returns {(...given: unknown[]) => Promise<unknown>} */
+/** A function of that code, which is loaded for the first call. @param {'create' | 'quantize' | 'static' | 'adapt'} name @returns {(...given: unknown[]) => Promise<unknown>} */
 const loaded = (name) => async (...given) => (/** @type {Record<string, Function>} */ (/** @type {unknown} */ (await load())))[name](parts, ...given);
 
 export const create = loaded('create');
 export const quantize = loaded('quantize');
-export const quantizeStatic = loaded('quantizeStatic');
+export const quantizeStatic = loaded('static');
 backend.adapt = /** @type {typeof backend.adapt} */ (loaded('adapt'));
