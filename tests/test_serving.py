@@ -176,6 +176,7 @@ HOSTILE: dict[str, tuple[Any, int, dict[str, str]]] = {
     "binary, wrong header": (HEAD + bytes(3136), 400, {**OCTETS, "Inference-Header-Content-Length": "-5"}),
     "binary, no number": (HEAD + bytes(3136), 400, {**OCTETS, "Inference-Header-Content-Length": "x"}),
     "more than the limit": (b" " * (2 << 20), 413, JSON),
+    "more than the limit, announced": (b"{", 413, {**JSON, "Content-Length": "99999999999"}),
 }  # fmt: skip
 
 
@@ -340,6 +341,7 @@ def test_mistakes_of_the_command_line(models: dict[str, Path]) -> None:
         "--batch: 0 is not from 1": [f"--model=d={DIGITS}", "--batch=0"],
         "cannot run batches": [f"--model=d={models['fixed']}", "--batch=2"],
         "there is no file": ["--model=d=nothing.onnx"],
+        "test_serving.py: this is not an ONNX model": [f"--model=d={DIGITS}", f"--model=e={__file__}"],
         'provider "foo" is not known': [f"--model=d={DIGITS}", "--provider=foo"],
     }
     for text, arguments in cases.items():

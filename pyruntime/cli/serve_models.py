@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from pyruntime.cli.parser import Parser, between, threads
-from pyruntime.errors import InvalidInput, NotSupported
+from pyruntime.errors import InvalidInput, InvalidModel, NotSupported
 
 EXAMPLES = {
     "--model digits=demo/digits/digits.onnx": "REST on port 8080, gRPC on port 8081, this machine's programs only",
@@ -66,6 +66,11 @@ def main(argv: list[str]) -> int:
     if args.memory is not None:
         options.memory_limit = args.memory << 20
     providers = [args.provider, "wasm"] if args.provider not in ("wasm", "auto") else [args.provider]
-    opened = [ServedModel(name, InferenceSession(path, options, providers), limits) for name, path in paths.items()]
+    opened = []
+    for name, path in paths.items():
+        try:
+            opened.append(ServedModel(name, InferenceSession(path, options, providers), limits))
+        except InvalidModel as error:
+            raise error.at(str(path)) from None
     asyncio.run(serve(opened, limits, args.host, args.port, args.grpc_port))
     return 0

@@ -105,7 +105,8 @@ class Guard:
             await send(message)
 
         try:
-            body = await self._body(receive)
+            announced = int(dict(scope["headers"]).get(b"content-length", 0))
+            body = await self._body(receive, announced)
         except Refused as error:
             REQUESTS.labels("", str(error.status)).inc()
             response = JSONResponse(as_json(error), error.status, {"connection": "close"})
@@ -122,10 +123,13 @@ class Guard:
             work.cancel()
         await asyncio.gather(work, return_exceptions=True)
 
-    async def _body(self, receive: Receive) -> bytes:
-        """Errors: Refused; ConnectionError if the client goes"""
+    async def _body(self, receive: Receive, announced: int) -> bytes:
+        """announced: its number of bytes, or 0. Errors: Refused; ConnectionError if the client goes"""
         parts: list[bytes] = []
         size = 0
+        too_large = Refused(413, f"the request has more than {self._limits.body} bytes")
+        if announced > self._limits.body:
+            raise too_large
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 more = True
@@ -138,7 +142,7 @@ class Guard:
                     size += len(part)
                     self._bytes += len(part)
                     if size > self._limits.body:
-                        raise Refused(413, f"the request has more than {self._limits.body} bytes")
+                        raise too_large
                     if self._bytes > BODIES * self._limits.body:
                         raise Refused(503, "too many bytes are being received; try again later")
                     more = message.get("more_body", False)

@@ -80,6 +80,8 @@ def from_list(data: list[Any], dtype: str) -> np.ndarray:
         fits = not found.size or found.dtype.kind in KINDS[goal.kind]
     if not fits:
         raise InvalidInput(f"{dtype} cannot be made from these elements")
+    if goal.kind == "O":
+        "".join(found.tolist()).encode()  # refuses surrogates, which an answer could not have
     if found.size and goal.kind in "iu":
         limits = np.iinfo(goal)
         if found.min() < limits.min or found.max() > limits.max:
