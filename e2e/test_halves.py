@@ -137,3 +137,25 @@ def test_the_rest_of_the_library_cannot_be_had(tab: Callable[..., Tab]) -> None:
     page.forgive("net::ERR_FAILED")
     assert "difflib" in told and LIBRARY in told, told
     assert page.run(MODULES)[0] == "&lt;"  # type: ignore[index]
+
+
+IN_PYTHON = """return ort.python(`
+import sys
+[n for n in sys.modules if n.startswith("pyruntime.training.")]`)"""
+LEARN = """
+const session = await ort.TrainingSession.create('/models/affine.onnx', { loss: { mse: 'y' }, mode: 'inference' });
+await session.release();
+"""
+
+
+@pytest.mark.parametrize("kind", ["isolated", "plain"])
+def test_inference_loads_nothing_of_training(kind: str, tab: Callable[..., Tab]) -> None:
+    """Neither JavaScript nor Python: the page fetches and the worker imports training when a session trains."""
+    page = tab(kind)
+    page.open("/esm.html")
+    assert_affine(page.run(MAKE + RUN))
+    assert not [url for url in page.requests if url.endswith(("/training.mjs", "/engine.zip"))]
+    assert page.run(IN_PYTHON) == []
+    page.run(LEARN)
+    assert loads(page, "/training.mjs") > 0
+    assert "pyruntime.training.graph.training_graph" in page.run(IN_PYTHON)  # type: ignore[operator]

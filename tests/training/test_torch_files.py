@@ -31,14 +31,15 @@ def zeros(count: int = 4) -> np.ndarray:
 def written(
     nodes: list[Any], weights: dict[str, np.ndarray], listed: str = "", folded: dict[str, str] | None = None
 ) -> bytes:
-    """A file of PyTorch: "ids" (N, 3) or "x" (N, 4) -> "y". listed: names of parameters, as torch.export's exporter
-    lists them; nodes named a.b are of this module; folded: what weights were computed from"""
+    """A file of PyTorch: "ids" (N, 3) or "x" (N, 4) -> "y". listed: names of parameters and of running statistics, as
+    torch.export's exporter lists them; nodes named a.b are of this module; folded: what weights were computed from"""
     is_text = any(n.op_type == "Gather" for n in nodes)
     inputs = {"ids": (T.INT64, ["N", 3])} if is_text else {"x": (T.FLOAT, ["N", 4])}
     made = onnx.load_from_string(model(nodes, inputs, {"y": (T.FLOAT, ["N", 3, 6] if is_text else ["N", 4])}, weights))
     made.producer_name = "pytorch"
     if listed:
-        lines = "".join(f"p_{n.replace('.', '_')}: PARAMETER target='{n}'\n" for n in listed.split())
+        kinds = {n: "BUFFER" if "running_" in n else "PARAMETER" for n in listed.split()}
+        lines = "".join(f"p_{n.replace('.', '_')}: {kind} target='{n}'\n" for n, kind in kinds.items())
         made.graph.metadata_props.add(key=SIGNATURE, value=f"\n# inputs\n{lines}")
         for n in made.graph.node:
             n.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=f"['', '{n.name}', 'op']")
@@ -50,6 +51,7 @@ def written(
 
 
 W1, W2, TABLE = f(4, 4), f(4, 4), f(7, 4)
+SCALE, SHIFT, BIAS = f(4), f(4), f(4)
 TEXT = [node("Gather", "table ids", "e", name="words"), node("MatMul", "e p", "a", name="layer")]
 # name: the file, the same network as its module has it, names of what is trained
 FILES: dict[str, tuple[bytes, bytes, list[str]]] = {
@@ -94,6 +96,25 @@ FILES: dict[str, tuple[bytes, bytes, list[str]]] = {
             {"w1": W1, "w2": W2, "one.bias": zeros(), "two.bias": zeros()},
         ),
         ["one.bias", "one.weight", "two.bias", "two.weight"],
+    ),
+    "running statistics that torch.export's exporter joins with weights": (
+        written(
+            [node("BatchNormalization", "x n.weight n.bias n.bias n.weight", "h", name="n"),
+             node("BatchNormalization", "h m.weight m.bias n.bias n.weight", "g", name="m"),
+             node("Gemm", "g one.weight one.bias", "y", name="one")],
+            {"n.weight": np.ones(4, np.float32), "n.bias": zeros(), "m.weight": SCALE, "m.bias": SHIFT,
+             "one.weight": W1, "one.bias": BIAS},
+            "n.weight n.bias m.weight m.bias one.weight one.bias n.running_mean n.running_var m.running_mean "
+            "m.running_var",
+        ),
+        written(
+            [node("BatchNormalization", "x n.weight n.bias mean var", "h"),
+             node("BatchNormalization", "h m.weight m.bias mean2 var2", "g"), node("Gemm", "g w1 one.bias", "y")],
+            {"n.weight": np.ones(4, np.float32), "n.bias": zeros(), "mean": zeros(), "var": np.ones(4, np.float32),
+             "m.weight": SCALE, "m.bias": SHIFT, "mean2": zeros(), "var2": np.ones(4, np.float32), "w1": W1,
+             "one.bias": BIAS},
+        ),
+        ["m.bias", "m.weight", "n.bias", "n.weight", "one.bias", "one.weight"],
     ),
     "an output layer tied to the embedding": (
         written(

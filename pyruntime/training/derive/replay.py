@@ -20,7 +20,8 @@ def record_again(t: Tracer, block: Block, replaced: Mapping[int, Tensor]) -> dic
     copies = Copies(dict(replaced))
     for kernel in list(block.kernels):
         if not can_copy_blocks(kernel):
-            raise NotDifferentiable(f"{_what(kernel)} inside If or Loop has no gradient")
+            how = "export the model without it, of PyTorch for example with dynamo=True"
+            raise NotDifferentiable(f"{_what(kernel)} inside If or Loop has no gradient: {how}")
         t.block.kernels.append(copies.copy(kernel))
     for old in [o for kernel in all_kernels(block) for o in kernel.outputs]:
         if old.uid in t.still_tensors:

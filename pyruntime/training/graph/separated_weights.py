@@ -1,9 +1,9 @@
 """Takes apart initializers that torch.onnx made one because their numbers were equal, and ties those that it made two.
 
 Its TorchScript exporter joins equal parameters and writes an Identity with the name of each that is gone. Its exporter
-of torch.export joins them without a trace but its list of parameters, so only parameters all of whose numbers are
-equal, such as the zeros of biases, are told apart: by the modules of the nodes that read them. Both fold the transpose
-of a matrix that is also an embedding, whose two uses then are two initializers.
+of torch.export joins them without a trace but its list of parameters and buffers, so only parameters and running
+statistics all of whose numbers are equal, such as the zeros of biases, are told apart: by the modules of the nodes that
+read them. Both fold the transpose of a matrix that is also an embedding, whose two uses then are two initializers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyruntime.onnx.edit import FileModel, FileNode, NodeWriter, NodeWriters, ne
 from pyruntime.onnx.graph import Graph, Node, Weight
 from pyruntime.onnx.write import Piece, literal, tensor
 from pyruntime.training.graph.constant_values import is_uniform
-from pyruntime.training.graph.torch_notes import PARAMETER, TorchNotes
+from pyruntime.training.graph.torch_notes import BUFFER, PARAMETER, TorchNotes
 
 _TIED = "/transposed"  # after the name of a matrix
 
@@ -54,11 +54,11 @@ def separated(graph: Graph) -> Separated:
             writers[node.outputs[0]] = _nothing
             continue
         names = dict(_own_names(node, weights, notes))
-        for name, new in names.items():
-            weights[new] = replace(weights[name], name=new)
+        for place, new in names.items():
+            weights[new] = replace(weights[node.inputs[place]], name=new)
         if names:
             writers[node.outputs[0]] = partial(_with_inputs, names)
-            node = replace(node, inputs=tuple(names.get(n, n) for n in node.inputs))
+            node = replace(node, inputs=tuple(names.get(n, name) for n, name in enumerate(node.inputs)))
         nodes.append(node)
     added = tuple(n for n in weights if n not in graph.weights)
     return _tied(Separated(replace(graph, weights=weights, nodes=tuple(nodes)), writers, added), notes)
@@ -83,13 +83,16 @@ def _called(module: str) -> str:
     return head if head and count.isdecimal() else module
 
 
-def _own_names(node: Node, weights: Mapping[str, Weight], notes: TorchNotes) -> Iterator[tuple[str, str]]:
-    """The inputs of a node that are joined parameters of other modules, and their own names."""
-    for name in node.inputs:
-        own = f"{node.module}.{name.rpartition('.')[2]}"
-        is_other = own != name and own not in weights and notes.kinds.get(own) == PARAMETER
+def _own_names(node: Node, weights: Mapping[str, Weight], notes: TorchNotes) -> Iterator[tuple[int, str]]:
+    """The inputs of a node that are joined parameters of other modules, or running statistics that are joined with any,
+    and their own names."""
+    statistics = {3: "running_mean", 4: "running_var"} if node.op == "BatchNormalization" else {}
+    for n, name in enumerate(node.inputs):
+        own = f"{node.module}.{statistics.get(n, name.rpartition('.')[2])}"
+        kind = BUFFER if n in statistics else PARAMETER
+        is_other = own != name and own not in weights and notes.kinds.get(own) == kind
         if is_other and node.module and name in weights and weights[name].dtype.is_float and is_uniform(weights[name]):
-            yield name, own
+            yield n, own
 
 
 # ── matrices that are also embeddings ─────────────────────────────────────────────────────────────────────────────
@@ -136,14 +139,14 @@ def _nothing(model: FileModel, node: FileNode) -> list[FileNode]:
     return []
 
 
-def _with_inputs(names: Mapping[str, str], model: FileModel, node: FileNode) -> list[FileNode]:
-    return [renamed(model.wire, node, {n: names[x] for n, x in enumerate(node.inputs) if x in names}, {})]
+def _with_inputs(names: Mapping[int, str], model: FileModel, node: FileNode) -> list[FileNode]:
+    return [renamed(model.wire, node, {**names}, {})]
 
 
 def _with_transposed(name: str, table: str, model: FileModel, node: FileNode) -> list[FileNode]:
     new = node.outputs[0] + _TIED
     transposed = new_node("Transpose", [table], new, new, attributes={"perm": [1, 0]})
-    return [transposed, *_with_inputs({name: new}, model, node)]
+    return [transposed, *_with_inputs({n: new for n, x in enumerate(node.inputs) if x == name}, model, node)]
 
 
 def in_turn(first: NodeWriters, then: NodeWriters) -> NodeWriters:
