@@ -59,6 +59,7 @@ def compared(folder: Path, name: str, kind: str) -> bool:
     own = distances(known, *(known[f"exact {key}"] for key in ("losses", "held", "output", "output")))
     limits = (LOSS, LOSS, OUTPUT, OUTPUT)
     is_equal = all(x <= limit for x, limit in zip(far, limits, strict=True))
+    own = [own[0], *[max(own[1:])] * 3]  # a held-out loss may be near by chance
     is_rounding = all(x <= max(limit, ROUNDING * y) for x, y, limit in zip(far, own, limits, strict=True))
     texts = [str(w.message).removeprefix("pyruntime: ") for w in told]
     count = sum(int(np.prod(p.shape)) for p in session.parameters())

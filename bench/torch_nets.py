@@ -272,6 +272,32 @@ class ResNet(nn.Module):
         return self.head(self.blocks(self.stem(x)).mean((2, 3)))
 
 
+class Dense(nn.Module):
+    """BatchNormalization before each convolution, which exporters cannot fold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(20), nn.Linear(20, CLASSES)
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.BatchNorm2d(n), nn.ReLU(), nn.Conv2d(n, 4, 3, padding=1, bias=False)) for n in (8, 12, 16)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for layer in self.layers:
+            x = torch.cat([x, layer(x)], 1)
+        return self.head(F.relu(self.norm(x)).mean((2, 3)))
+
+
+class Bags(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.EmbeddingBag(WORDS, WIDTH, mode="mean"), nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.words(x))
+
+
 class MobileNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -336,6 +362,7 @@ NETS = {
     "mlp": Net(perceptron, rows(lambda x: x.sum(1, keepdim=True) + 3, BATCH, 12), "mse"),
     "cnn": Net(Convolutional, pictures),
     "resnet": Net(ResNet, pictures),
+    "densenet": Net(Dense, pictures),
     "mobilenet": Net(MobileNet, pictures),
     "unet": Net(UNet, lambda: ((picture(),), labels(3, BATCH, SIDE, SIDE))),
     "normalised prelu": Net(Normalised, pictures),
@@ -347,6 +374,7 @@ NETS = {
     "llama": Net(Llama, next_words),
     "lstm tagger": Net(Tagger, lambda: ((ids(),), labels(CLASSES, BATCH, TOKENS))),
     "gru classifier": Net(TextClassifier, texts),
+    "bags of words": Net(Bags, texts),
     "wavenet": Net(WaveNet, rows(lambda x: labels(CLASSES, BATCH, 20), BATCH, 2, 20)),
     "autoencoder": Net(AutoEncoder, lambda: same(torch.rand(BATCH, 3, SIDE, SIDE)), "bce of probabilities"),
     "vae": Net(Variational, lambda: same(torch.randn(BATCH, 12)), "huber"),
