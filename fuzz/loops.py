@@ -24,7 +24,7 @@ STEPS = [1, 2, 3, 5, 9, 33]  # not 0: a stack of no steps has other dims in each
 LIMITS = ["length"] * 3 + ["fed", "none", "far"]
 LARGEST = 1500  # elements of a value
 # Functions whose results stay bounded, as do their derivatives: rounding grows little over the steps.
-UNARY = "Tanh Sigmoid Neg Abs Relu Sin Floor Softsign Erf HardSigmoid".split()
+UNARY = "Tanh Sigmoid Neg Abs Relu Sin Softsign Erf HardSigmoid Floor".split()  # the last not of half floats
 BINARY = "Add Sub Mul Max Min".split()
 REDUCTIONS = "ReduceSum ReduceMax ReduceMin ReduceMean".split()
 
@@ -73,7 +73,7 @@ class Nodes:
 
     def unary(self) -> None:
         if x := self.pick():
-            self.add(self.draw.pick(UNARY), [x.name], x.shape, x.kind)
+            self.add(self.draw.pick(UNARY[:-1] if x.kind == TensorProto.FLOAT16 else UNARY), [x.name], x.shape, x.kind)
 
     def decay(self) -> None:
         """exp of what is at most 0."""
@@ -217,7 +217,7 @@ class Nodes:
         if x and self.draw.chance(0.6):
             made = self.add("Cast", [x.name], x.shape, self.float_kind, to=self.float_kind)
             self.add("Mul", [made.name, self.number(0.125, self.float_kind)], x.shape, self.float_kind)
-        elif x := self.pick():
+        elif (x := self.pick()) and x.kind != TensorProto.FLOAT16:  # whose rounding decides about whole numbers
             floor = self.add("Floor", [self.add("Sin", [x.name], x.shape, x.kind).name], x.shape, x.kind)
             self.add("Cast", [floor.name], x.shape, INT, to=INT)
 

@@ -20,7 +20,8 @@ _NEVER = frozenset((-1,))  # marks, in a set of dependences, an expression that 
 
 def hoist_invariants(body: list[Stmt], variables: int, written: Collection[int | str]) -> tuple[list[Stmt], int]:
     """The statements with invariants moved out of every loop except the outermost (its body is one work unit), and the
-    new number of variables. written: buffers that the kernel stores to; loads from them are not moved."""
+    new number of variables. written: buffers that the kernel stores to; loads from them are not moved. Checks of
+    indices stay in loops of steps, which perhaps have none."""
     mutable = {s.var for s in statements(body) if isinstance(s, Let) and s.mutable}
     state = _Hoisting(variables, written, mutable)
     return state.block(body, set(), top=True), state.variables
@@ -32,7 +33,7 @@ class _Hoisting:
         self.written = written
         self.mutable = mutable
         self.lanes: set[int] = set()  # variables of vector loops
-        self.deps: dict[int, tuple[Expr, frozenset[int], bool]] = {}
+        self.deps: dict[int, tuple[Expr, frozenset[int], bool, bool]] = {}
 
     def block(self, body: list[Stmt], known: set[int], top: bool = False) -> list[Stmt]:
         """Hoist in a list of statements. known: the immutable variables in scope."""
@@ -41,7 +42,8 @@ class _Hoisting:
         for s in body:
             if isinstance(s, (For, While)) and not top:
                 lets: dict[Any, Let] = {}
-                s = _Move(self, known, lets).statement(s, conditional=False, root=True)
+                checks = isinstance(s, For) and s.kind != "steps"
+                s = _Move(self, known, lets, checks).statement(s, conditional=False, root=True)
                 out += lets.values()
                 known.update(let.var for let in lets.values())
             if isinstance(s, For) and s.kind == "vector":
@@ -53,32 +55,37 @@ class _Hoisting:
             out.append(s)
         return out
 
-    def dependences(self, e: Expr) -> tuple[frozenset[int], bool]:
-        """The variables that an expression reads, and whether it has a load or a check outside of guards."""
+    def dependences(self, e: Expr) -> tuple[frozenset[int], bool, bool]:
+        """The variables that an expression reads, and whether it has a load or a check, or a check, outside of
+        guards."""
         found = self.deps.get(id(e))
         if found is not None:
-            return found[1], found[2]
+            return found[1:]
         names: frozenset[int] = frozenset()
-        loads = e.op in _LOADS or e.op == "checked"
+        checks = e.op == "checked"
+        loads = checks or e.op in _LOADS
         for n, a in enumerate(e.args):
-            inner, loading = self.dependences(a)
+            inner, loading, checking = self.dependences(a)
             names = names | inner if names else inner
-            loads = loads or (loading and not (e.op == "guard" and n > 0))
+            if e.op != "guard" or n == 0:
+                loads, checks = loads or loading, checks or checking
         if e.op == "var":
             names = _NEVER if e.value in self.mutable else frozenset((e.value,))
         elif e.op in _LOADS and e.value in self.written:
             names |= _NEVER
-        self.deps[id(e)] = e, names, loads  # keeps e alive, because its id is the key
-        return names, loads
+        self.deps[id(e)] = e, names, loads, checks  # keeps e alive, because its id is the key
+        return names, loads, checks
 
 
 class _Move:
-    """Rewrites one loop. `lets` receives the largest invariant expressions as variables."""
+    """Rewrites one loop. `lets` receives the largest invariant expressions as variables. checks: also those that check
+    indices"""
 
-    def __init__(self, state: _Hoisting, known: set[int], lets: dict[Any, Let]) -> None:
+    def __init__(self, state: _Hoisting, known: set[int], lets: dict[Any, Let], checks: bool) -> None:
         self.state = state
         self.known = known
         self.lets = lets
+        self.checks = checks
         self.memo: dict[tuple[int, bool], Expr] = {}
 
     def statement(self, s: Stmt, conditional: bool, root: bool = False) -> Stmt:
@@ -104,11 +111,12 @@ class _Move:
         return self.memo[key]
 
     def _moved(self, e: Expr, conditional: bool) -> Expr:
-        names, loads = self.state.dependences(e)
+        names, loads, checks = self.state.dependences(e)
         # addresses and conditions of lanes stay where they are used: printers derive from them whether lanes are
         # contiguous
         of_lanes = e.dtype in (I32, BOOL) and not loads and not names.isdisjoint(self.state.lanes)
-        if names <= self.known and not (loads and conditional) and not of_lanes:
+        stays = loads and conditional or checks and not self.checks
+        if names <= self.known and not stays and not of_lanes:
             return self._named(e)
         args = [self.expression(a, conditional or (e.op == "guard" and n > 0)) for n, a in enumerate(e.args)]
         return with_args(e, args, e.dtype)

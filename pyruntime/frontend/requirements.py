@@ -14,6 +14,8 @@ from pyruntime.ir.shape import AnyDim, Dim
 # (dim that must not be 0, message, node), and "" if a Program for the sizes of a run may accept them
 Guard = tuple[AnyDim, str, str] | tuple[AnyDim, str, str, str]
 
+EMPTY_AXIS = "an index into an empty axis"
+
 
 class Requirements:
     """The part of the Tracer that checks operands. Every method may raise a ShapeError with the node."""
@@ -22,6 +24,7 @@ class Requirements:
         # The executor checks them when symbols have values.
         self.guards: list[Guard] = []
         self.node = ""
+        self.depth = 0  # number of blocks around the current one
 
     def require_broadcasts(self, d: AnyDim, full: AnyDim) -> None:
         """Require that broadcasting turns d into `full`."""
@@ -75,7 +78,10 @@ class Requirements:
         some = sh.compare("lt", 0, extent)
         for t in tensors_in(i):
             some = sh.maximum(some, sh.compare("eq", sh.size(t.shape), 0))
-        self.require(some, "an index into an empty axis")
+        if some == 0 and self.depth:  # of a block, which perhaps does not run
+            self.guards.append((0, EMPTY_AXIS, self.node))
+        else:
+            self.require(some, EMPTY_AXIS)
         return checked(i, extent, self.node, from_end=from_end)
 
     def axis(self, axis: int, rank: int) -> int:

@@ -70,7 +70,6 @@ class Tracer(OwnGradients, Requirements):
         self.elements = elements
         self.subgraph: Callable[[Any, Sequence[Any]], list[Any]] = _no_subgraphs  # set by trace_graph
         self.named: Callable[[str], Any] = _no_names  # the value with a name in the graph; set by trace_graph
-        self.depth = 0  # number of blocks around the current one
         self._known: dict[int, list[Any] | None] = {}
         self.updates: dict[int, list[Tensor]] = {}
         self.memory, self.products = 0, False

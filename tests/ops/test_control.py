@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from kit.interpret import run
+from pyruntime import InferenceSession
 from pyruntime.errors import ExecutionError, ShapeError
 from tests.ops.compare import by_onnxruntime, by_session, check, parsed, same
 
@@ -287,22 +288,74 @@ def test_a_scan_has_a_direction_for_each_input(directions: str, text: str) -> No
 MANY = 2**63 - 1
 BODIES_THAT_MAY_NOT_RUN = {  # what h of 4 elements and x of n rows become; ends after two steps
     "an index into an empty axis": ("float[n, 4] x", "r = Gather <axis = 0> (x, i)  w = Add (h, r)", (0, 4), (3, 4)),
+    "an index into no rows": ("float[0, 4] x", "r = Gather <axis = 0> (x, i)  w = Add (h, r)", (0, 4), None),
+    "an index out of range": ("float[n, 4] x", "r = Gather <axis = 0> (x, far)  w = Add (h, r)", (3, 4), (9, 4)),
     "dims that do not broadcast": ("float[n] x", "w = Add (h, x)", (5,), (4,)),
     "inner dims of a product": ("float[n, 4] x", "w = MatMul (h, x)", (3, 4), (4, 4)),
 }
+STARTS = {  # limit and condition of a loop
+    "a tensor": "count, ",
+    "a tensor and a condition": "count, go",
+    "a dim": "rows, ",
+    "a dim and a condition": "rows, go",
+}
 
 
+@pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("name", BODIES_THAT_MAY_NOT_RUN)
-def test_shapes_of_a_body_that_does_not_run(name: str) -> None:
-    """They need not fit, also if the number of steps is data."""
+def test_shapes_of_a_body_that_does_not_run(name: str, start: str) -> None:
+    """They need not fit, also if the number of steps or the condition is data."""
     x, text, wrong, right = BODIES_THAT_MAY_NOT_RUN[name]
-    made = parsed(f"""g (int64 count, float[4] start, {x}) => (float[4] y, float[k, 4] z) {{
-        y, z = Loop (count, , start) <body = b (int64 i, bool c, float[4] h) => (bool go, float[4] w, float[4] o) {{
-            one = Constant <value = int64 {{1}}> ()  go = Less (i, one)  {text}  o = Neg (w) }}> }}""")
-    for count, shape in ((0, wrong), (-1, wrong), (0, right), (1, right), (2, right), (MANY, right)):
-        feeds = {"count": np.array(count), "start": np.ones(4, np.float32), "x": np.full(shape, 0.5, np.float32)}
-        for a, b in zip(by_session(made, feeds), by_onnxruntime(made, feeds), strict=True):
+    made = parsed(f"""g (int64 count, bool go, float[T] t, float[4] start, {x}) => (float[4] y, float[k, 4] z) {{
+        dims = Shape (t)  rows = Squeeze (dims)  far = Constant <value = int64 {{7}}> ()
+        y, z = Loop ({STARTS[start]}, start) <body = b (int64 i, bool c, float[4] h) =>
+                (bool go_on, float[4] w, float[4] o) {{
+            one = Constant <value = int64 {{1}}> ()  go_on = Less (i, one)  {text}  o = Neg (w) }}> }}""")
+    session = InferenceSession(made.SerializeToString(), providers=["wasm"])
+
+    def feeds_of(count: int, shape: tuple[int, ...], go: bool = True) -> dict[str, Any]:
+        data = {"start": np.ones(4, np.float32), "x": np.full(shape, 0.5, np.float32)}
+        return {**data, "count": np.array(count), "t": np.ones(max(min(count, 5), 0), np.float32), "go": np.array(go)}
+
+    none = [feeds_of(0, wrong), *([feeds_of(-1, wrong)] if "tensor" in start else [])]
+    none += [feeds_of(count, wrong, go=False) for count in (1, MANY)] if "condition" in start else []
+    for feeds in (*none, *[feeds_of(count, right) for count in (0, 1, 2, MANY) if right is not None]):
+        for a, b in zip(session.run(None, feeds), by_onnxruntime(made, feeds), strict=True):
             same(a, b.reshape(0, 4) if b.size == 0 else b)
     for count in (1, MANY):
         with pytest.raises((ShapeError, ExecutionError)):
-            by_session(made, {"count": np.array(count), "start": feeds["start"], "x": np.ones(wrong, np.float32)})
+            session.run(None, feeds_of(count, wrong))
+
+
+BRANCHES_THAT_MAY_NOT_RUN = {  # what h of 4 elements and x become in a branch that a step takes or not
+    "an index into an empty axis": ("float[n, 4] x", "r = Gather <axis = 0> (x, i)  w = Add (h, r)", (0, 4), (3, 4)),
+    "an index into no rows": ("float[0, 4] x", "r = Gather <axis = 0> (x, i)  w = Add (h, r)", (0, 4), None),
+    "dims that do not broadcast": ("float[n] x", "w = Add (h, x)", (3,), (1,)),
+    "inner dims of a product": ("float[n, 4] x", "w = MatMul (h, x)", (5, 4), (4, 4)),
+    "a part of an axis": ("float[n] x", "v = Slice (x, zero, four)  w = Add (h, v)", (3,), (1,)),
+    "in a loop": ("float[n] x", """two = Constant <value = int64 {2}> ()
+        w = Loop (two, , h) <body = l (int64 j, bool d, float[4] a) => (bool e, float[4] f) {
+            e = Identity (d)  f = Add (a, x) }>""", (5,), (4,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BRANCHES_THAT_MAY_NOT_RUN)
+def test_shapes_of_a_branch_that_no_step_takes(name: str) -> None:
+    """They need not fit; if a step takes the branch, they are refused."""
+    x, text, wrong, right = BRANCHES_THAT_MAY_NOT_RUN[name]
+    made = parsed(f"""g (int64 count, int64 first, float[4] start, {x}) => (float[4] y) {{
+        zero = Constant <value = int64[1] {{0}}> ()  one = Constant <value = int64[1] {{1}}> ()
+        four = Constant <value = int64[1] {{4}}> ()
+        y = Loop (count, , start) <body = b (int64 i, bool c, float[4] h) => (bool go_on, float[4] k) {{
+            go_on = Identity (c)  is_taken = Less (first, i)
+            k = If (is_taken) <then_branch = t () => (float[m] w) {{ {text} }},
+                               else_branch = e () => (float[4] v) {{ v = Tanh (h) }}> }}> }}""")
+    session = InferenceSession(made.SerializeToString(), providers=["wasm"])
+    for shape, taken in ((wrong, False), (right, False), (right, True)):
+        if shape is not None:
+            feeds = {"start": np.ones(4, np.float32), "x": np.full(shape, 0.5, np.float32)}
+            feeds |= {"count": np.array(3), "first": np.array(1 if taken else 9)}
+            same(session.run(None, feeds)[0], by_onnxruntime(made, feeds)[0])
+    feeds = {"start": np.ones(4, np.float32), "x": np.full(wrong, 0.5, np.float32)}
+    with pytest.raises((ShapeError, ExecutionError)):
+        session.run(None, {**feeds, "count": np.array(3), "first": np.array(1)})

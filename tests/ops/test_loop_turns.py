@@ -80,8 +80,9 @@ def test_limits(form: str, name: str) -> None:
             got = whole.run(None, feeds)
             same(got, steps.run(None, feeds))
             same(got[:2], by_onnxruntime(m, feeds)[:2])
-    # The Loop, a Read, and one of the limit if shapes must fit only if the body runs
-    checks = name in ("columns", "a branch") and form in ("a tensor", "a tensor and a condition")
+    # The Loop, a Read, and one of the limit and of the condition each if shapes must fit only if the body runs
+    reads = {"a tensor": 1, "none": 1, "a dim": 1, "a tensor and a condition": 2}
+    checks = reads.get(form, 0) if name in ("columns", "a branch") else 0
     assert whole.explain()["placement"]["control"] == 2 + checks
 
 

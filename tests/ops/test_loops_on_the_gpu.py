@@ -57,6 +57,22 @@ def test_states_in_local_memory(text: str, n: int, memory: str) -> None:
     assert ys.shape[0] == 0
 
 
+def test_local_memory_that_is_read_inside_of_bounds() -> None:
+    """A running sum in a branch reads its neighbours in workgroup memory."""
+    m = parsed("""g (float[T, 5] x, float[5] start) => (float[5] y, float[T, 5] ys) {
+        zero = Constant <value = int64 {0}> ()  none = Constant <value = float {0.0}> ()
+        y, ys = Scan <num_scan_inputs = 1, body = b (float[5] h, float[5] u) => (float[5] v, float[5] o) {
+            total = ReduceSum <keepdims = 0> (u)  test = Greater (total, none)
+            k = If (test) <then_branch = t () => (float[5] p) { p = Softmax (u) },
+                           else_branch = e () => (float[5] q) { q = Mul (h, u) }>
+            o = CumSum (k, zero)  v = Tanh (o) }> (start, x) }""")
+    session = InferenceSession(m.SerializeToString(), providers=[GPU])
+    assert "guard(" in session.listing()
+    feeds = feeds_of(9, 5, 5)
+    feeds["start"] = feeds["start"][0]
+    same(session.run(None, feeds), by_onnxruntime(m, feeds))
+
+
 def test_states_of_dynamic_length_stay_in_buffers() -> None:
     m = parsed(OWN.replace("N", "n"))
     session = InferenceSession(m.SerializeToString(), providers=[GPU])

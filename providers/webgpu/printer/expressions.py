@@ -181,12 +181,13 @@ class Values(Conversions):
     def load(self, buffer: int | str, offset: Expr, dtype: DType) -> str:
         if buffer in self.replaced:
             return self.replaced[buffer]
-        if isinstance(buffer, str):  # the name of an array in workgroup memory
-            return f"{buffer}[{self.value(offset)}]"
         return self.element(buffer, self.value(offset), dtype)
 
-    def element(self, buffer: int, at: str, dtype: DType) -> str:
-        """The element with this number as a register value."""
+    def element(self, buffer: int | str, at: str, dtype: DType) -> str:
+        """The element with this number as a register value. buffer: its number, or the name of an array in private or
+        workgroup memory"""
+        if isinstance(buffer, str):
+            return f"{buffer}[{at}]"
         if not is_packed(dtype, self.f16):
             place = at
             if buffer in self.vec4_buffers:

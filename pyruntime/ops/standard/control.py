@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyruntime.errors import InvalidModel, NeedsValue, ShapeError
 from pyruntime.frontend.registry import op
+from pyruntime.frontend.requirements import EMPTY_AXIS, Guard
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, I64
-from pyruntime.ir.expr import const, maximum, minimum
+from pyruntime.ir.expr import cast, const
 from pyruntime.ir.kernel import Binds, Block, If, Loop, Tensor, root
 from pyruntime.ir.shape import AnyDim, Dim
 from pyruntime.ir.symbol import Symbol
@@ -37,16 +38,9 @@ def if_(t: Tracer, cond: Tensor, *, then_branch: Graph, else_branch: Graph) -> S
     known = t.known(cond)
     if known is not None and not isinstance(known[0], Dim):
         return t.subgraph(then_branch if known[0] else else_branch, [])
-    decided = known[0] if known is not None else None
+    taken = None if known is None else known[0]
     mark = len(t.fresh)
-    try:
-        then, a = _branch(t, cond, then_branch, decided)
-        orelse, b = _branch(t, cond, else_branch, None if decided is None else 1 - decided)
-    except (ShapeError, InvalidModel):  # perhaps of the branch that no run takes
-        if t.depth:
-            raise
-        t.static(cond)
-        raise
+    (then, a), (orelse, b) = _branches(t, cond, (then_branch, else_branch), taken)
     if not all(_alike(x, y) for x, y in zip(a, b, strict=True)):
         t.static(cond)
         raise t.shape_error("the branches give values of different types")
@@ -56,20 +50,65 @@ def if_(t: Tracer, cond: Tensor, *, then_branch: Graph, else_branch: Graph) -> S
     return t.add(If(cond, then, orelse, binds), [(s, x.dtype) for s, x in zip(shapes, a, strict=True)])
 
 
-def _branch(t: Tracer, cond: Tensor, graph: Any, taken: AnyDim | None) -> tuple[Block, list[Any]]:
-    """Record one branch. Its requirements on shapes hold only if it is taken: if the condition depends on shapes too,
-    they become conditional, else the session specialises on the condition."""
+def _branches(t: Tracer, cond: Tensor, graphs: Sequence[Graph], taken: AnyDim | None) -> list[tuple[Block, list[Any]]]:
+    """Record both branches. If shapes do not fit in one of them, no run may take it. taken: the condition, if known"""
+    made: list[tuple[Block, list[Any]]] = []
+    refused: list[tuple[int, ShapeError]] = []
+    mark = len(t.fresh)
+    for n, graph in enumerate(graphs):
+        first = len(t.guards)
+        try:
+            made.append(_branch(t, cond, graph, taken, n == 0))
+        except (ShapeError, InvalidModel) as e:
+            if not t.depth:
+                t.static(cond)
+            if not t.depth or isinstance(e, InvalidModel):
+                raise
+            refused.append((n, e))
+            t.guards[first:] = []
+    for n, error in refused:
+        inner, other = set(t.fresh[mark:]), list[Any](made[0][1] if made else [None])
+        if not all(isinstance(x, Tensor) and not any(sh.symbols(d) & inner for d in x.shape) for x in other):
+            raise error
+        with t.sub_block() as block:
+            values = [t.compute(x.shape, lambda *_, x=x: const(0, x.dtype), x.dtype) for x in other]
+        made.insert(n, (block, values))
+        holds = _read(t, cond) if taken is None else taken
+        t.guards.append((sh.select(holds, n, 1 - n), error.message, error.node))
+    return made
+
+
+def _branch(t: Tracer, cond: Tensor, graph: Graph, taken: AnyDim | None, side: bool) -> tuple[Block, list[Any]]:
+    """Record one branch. Its requirements on shapes hold only if it is taken. If the condition depends on shapes too,
+    they become conditional, else the session specialises on the condition. In a step of a loop it is read if it must
+    be. taken: the condition, if known; side: its value for this branch"""
     before, mark = len(t.guards), len(t.fresh)
     with t.sub_block() as block:
         values = t.subgraph(graph, [])
     own = set(t.fresh[mark:])  # bound only if the branch is taken, so their requirements are checked only then
-    required = [g for g in t.guards[before:] if not sh.symbols(g[0]) <= own]
-    t.guards[before:] = [g for g in t.guards[before:] if sh.symbols(g[0]) <= own]
-    if required and taken is None and not t.depth:
-        t.static(cond)
+    required = [g for g in t.guards[before:] if not _are_own(g, own)]
+    t.guards[before:] = [g for g in t.guards[before:] if _are_own(g, own)]
+    if taken is None and t.depth:
+        # Kernels check indices, too. For sizes that do not fit, the session compiles a Program that reads conditions
+        fixed = [g for g in required if all(s.is_extent for s in sh.symbols(g[0]))]
+        t.guards += [(*g[:3], "") for g in fixed if g[1] != EMPTY_AXIS]
+        required = [g for g in required if g not in fixed and g[1] != EMPTY_AXIS]
+    if required and taken is None:
+        taken = _read(t, cond) if t.depth else int(t.static(cond)[0])
     if taken is not None:
-        t.guards += [(sh.select(taken, condition, 1), *rest) for condition, *rest in required]  # type: ignore[misc]
+        holds = taken if side else 1 - taken
+        t.guards += [(sh.select(holds, condition, 1), *rest) for condition, *rest in required]  # type: ignore[misc]
     return block, values
+
+
+def _are_own(guard: Guard, own: set[Symbol]) -> bool:
+    """Whether a requirement depends on these symbols alone."""
+    return isinstance(guard[0], Dim) and sh.symbols(guard[0]) <= own
+
+
+def _read(t: Tracer, x: Tensor) -> AnyDim:
+    """The value of a condition, 0 or 1, in a run."""
+    return t.ints(t.compute((), lambda: cast(t.reshape(x, ()).at(), I64), I64))[0]
 
 
 def _alike(x: Any, y: Any) -> bool:
@@ -157,23 +196,30 @@ def iterate(
     has_stacks = len(body.outputs) > 1 + len(carried)  # without them a loop may take more steps than kernels can count
     if times is None and trip is not None and endless and start is True and not enters and not t.depth and has_stacks:
         times = t.ints(trip)[0]
-    _require_if_it_runs(t, trip, times, guards, inner)
     kernel = Loop(trip, None if start is True else cond, tuple(carried), body, enters, (), times)
+    _require_if_it_runs(t, kernel, guards, inner)
     kernel.is_counted = endless and start is True
     return _record(t, kernel, inner)
 
 
-def _require_if_it_runs(t: Tracer, trip: Tensor | None, times: Any, first: int, own: set[Symbol]) -> None:
+def _require_if_it_runs(t: Tracer, kernel: Loop, first: int, own: set[Symbol]) -> None:
     """Make the guards from number `first` on, which a loop's body has added, hold for runs that enter the body. own:
     symbols that the body binds, so that guards with these alone are checked only then"""
-    required = [n for n, g in enumerate(t.guards) if n >= first and not sh.symbols(g[0]) <= own]
-    if times is None and required and trip is not None and not t.depth:
-        count = t.reshape(trip, ())  # may be the largest int64, which no dim can be
-        times = t.ints(t.compute((), lambda: maximum(minimum(count.at(), const(1, I64)), const(0, I64)), I64))[0]
-    if times is not None:
-        for n in required:
-            condition, *rest = t.guards[n]
-            t.guards[n] = (sh.select(sh.compare("lt", 0, times), condition, 1), *rest)  # type: ignore[assignment]
+    trip, times = kernel.trip, kernel.limit
+    runs: list[AnyDim] = [] if times is None else [sh.compare("lt", 0, times)]
+    if t.depth and (times is None or kernel.condition is not None):  # kernels check indices, too
+        t.guards[first:] = [g for g in t.guards[first:] if g[1] != EMPTY_AXIS]
+    required = [n for n, g in enumerate(t.guards) if n >= first and not _are_own(g, own)]
+    if required and not t.depth:
+        if times is None and trip is not None:
+            runs.append(_read(t, t.compute((), lambda: const(0, I64) < t.reshape(trip, ()).at(), BOOL)))
+        if kernel.condition is not None:
+            runs.append(_read(t, kernel.condition))
+    for n in required if runs else ():
+        condition, *rest = t.guards[n]
+        for holds in runs:
+            condition = sh.select(holds, condition, 1)
+        t.guards[n] = (condition, *rest)  # type: ignore[assignment]
 
 
 def _known(t: Tracer, x: Tensor | None) -> Any:
