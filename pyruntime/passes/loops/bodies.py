@@ -12,7 +12,6 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, C64, C128, I32, STRING
 from pyruntime.ir.expr import Expr, affine, cast, const, dim, index, rem, rewrite, select, substitute, walk
 from pyruntime.ir.kernel import Alias, Block, Call, If, Kernel, Leaf, Loop, Loops, Map, Reduce, Tensor, updates_state
-from pyruntime.ir.statements import expressions_of
 from pyruntime.passes.loads import in_base
 from pyruntime.passes.loops.procedures import changed, with_own_bases, work
 from pyruntime.passes.loops.products import is_product
@@ -243,10 +242,6 @@ def _between(t: Tensor, base: Tensor) -> set[int]:
 
 
 # ── expressions ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def expressions(m: Member) -> list[Expr]:
-    return expressions_of(m)
 
 
 def work_of(m: Member) -> float:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Loops, Tensor
-from pyruntime.passes.loops.bodies import Member, expressions, extents, work_of
+from pyruntime.ir.statements import expressions_of
+from pyruntime.passes.loops.bodies import Member, extents, work_of
 
 Axis = tuple[int, int]  # uid of a tensor, number of its axis; reduction axes follow those of the result
 Class = Axis  # the representative of a class
@@ -34,7 +35,7 @@ class Columns:
             for axis in range(before.rank):
                 self._join((before.uid, axis), (after.uid, axis))
         for m in members:
-            self._read(m, expressions(m))
+            self._read(m, expressions_of(m))
         self.extents = {self.of(t, a): d for t in self.stored for a, d in enumerate(t.shape)}
 
     def of(self, t: Tensor, axis: int) -> Class:

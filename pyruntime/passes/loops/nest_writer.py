@@ -11,8 +11,9 @@ from pyruntime.ir.dtype import F32, I32
 from pyruntime.ir.expr import Expr, cast, const, dim, rewrite, walk
 from pyruntime.ir.kernel import Accum, Map, Reduce, Tensor, Var
 from pyruntime.ir.reference import NEUTRAL
+from pyruntime.ir.statements import expressions_of
 from pyruntime.passes.loops.axes import Axis, depends, loads_lanes, over, stores_lanes
-from pyruntime.passes.loops.bodies import Dense, expressions
+from pyruntime.passes.loops.bodies import Dense
 from pyruntime.passes.loops.nests import Key, Nest, loads, phases
 from pyruntime.passes.loops.products import first_column
 from pyruntime.passes.loops.unit import ROWS, Unit
@@ -91,7 +92,7 @@ class NestWriter:
             if inside and phase < 0:
                 continue
             indices = self._indices(m, 0)
-            for e in [m.expr] if inside else expressions(m):
+            for e in [m.expr] if inside else expressions_of(m):
                 if packs:
                     e = self._without_packed(m, e)
                 value = self.unit.expression(e, indices, lambda t: const(0, t.dtype) if t.uid in made else None)

@@ -18,7 +18,8 @@ from pyruntime.ir.dtype import BF16, F16, I32
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Loops, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
-from pyruntime.passes.loops.bodies import Body, Dense, Member, expressions, extents
+from pyruntime.ir.statements import expressions_of
+from pyruntime.passes.loops.bodies import Body, Dense, Member, extents
 from pyruntime.passes.lowering.subnormals import unflushed
 
 Key = Hashable  # a loop: the class of the axes that it runs over
@@ -122,7 +123,7 @@ class Grouping:
 
 
 def loads(m: Member) -> list[Expr]:
-    return [x for e in expressions(m) for x in walk(e) if x.op == "at"]
+    return [x for e in expressions_of(m) for x in walk(e) if x.op == "at"]
 
 
 def _sums_in_lanes(m: Dense, keys: Sequence[Key | None], nest: Nest) -> bool:
