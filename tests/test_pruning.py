@@ -94,7 +94,20 @@ def text(body: str, ir: int = 8) -> bytes:
 
 _RANKS = """b = GlobalAveragePool(a) c = Flatten(b) p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(a)
     d = Add(p, c) y = Conv<pads = [2, 2, 2, 2]>(d, v)"""  # channels of c are columns of p
+
+
+def changed(kind: str) -> bytes:
+    found = onnx.load_from_string(text("y = Conv(a, v)"))
+    if kind == "output":
+        found.graph.output.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [4, 3, 1, 1]))
+    else:
+        found.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.full((4, 3, 1, 1), np.nan, np.float32), "w"))
+    return found.SerializeToString()
+
+
 REFUSED = [
+    (changed("output"), {}, 'Conv "a"'),
+    (changed("NaN"), {}, "not finite"),
     (text("b = Softmax<axis = 1>(a) y = Conv(b, v)"), {}, "no channels can"),
     (text("b = Conv<group = 4>(a, d) y = Conv(b, v)"), {}, 'Conv "b"'),
     (text("b = GlobalAveragePool(a) c = Flatten(b) e = Add(a, c) y = Conv(e, v)"), {}, 'Add "e"'),

@@ -239,6 +239,15 @@ def test_comparisons_refused(after: bytes, feeds: Any, message: str) -> None:
         compare_models(convolutional(), after, [feeds], labels=labels)
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_comparisons_of_what_is_not_finite(number: float) -> None:
+    shapes: Any = {"x": (T.FLOAT, ["N", 3])}, {"y": (T.FLOAT, None)}
+    plain, other = (model([node("Mul", "x w", "y")], *shapes, {"w": np.float32([1, w, 3])}) for w in (2, number))
+    for pair, which in (((plain, other), "second"), ((other, plain), "first")):
+        with pytest.raises(InvalidInput, match=f"the {which} model's first output has numbers that are not finite"):
+            compare_models(*pair, [{"x": np.ones((2, 3), np.float32)}])
+
+
 def test_comparison_and_command(tmp_path: Path, capsys: Any) -> None:
     data, samples, _ = CASES["LeNet"]
     (tmp_path / "m.onnx").write_bytes(data)

@@ -31,7 +31,8 @@ def opener(model: Any) -> Open:
         ) from e
     in_memory = isinstance(data, (bytes, bytearray, memoryview))
     if not in_memory and not isinstance(data, (str, os.PathLike)):
-        hint = "its method to_bytes() gives its bytes" if hasattr(data, "to_bytes") else ""
+        has_bytes = hasattr(data, "to_bytes") and not isinstance(data, int)
+        hint = "its method to_bytes() gives its bytes" if has_bytes else ""
         raise InvalidInput(f"a model is given by its path or its bytes, not as {type(data).__name__}", hint=hint)
     try:
         source: Source = MemorySource(data, "") if in_memory else FileSource(data)
@@ -58,6 +59,13 @@ def inlined(model: FileModel) -> list[Piece]:
                     name, w.dtype, w.shape, Piece(w.size, w.offset, file=w.source.name if w.source else "")
                 )
     return model.pieces()
+
+
+def whole(model: Any) -> bytes:
+    """The file of a model with its weights. Errors: those of `opener`, InvalidModel if external data is missing"""
+    file = opener(model)()
+    source = PieceSource(inlined(file), file.opened, {})
+    return source.read(0, source.size)
 
 
 def used(every: Sequence[FileGraph]) -> set[str]:

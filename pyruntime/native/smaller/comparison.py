@@ -14,8 +14,7 @@ import numpy as np
 from pyruntime.arguments import checked
 from pyruntime.errors import InvalidInput
 from pyruntime.native.sessions.session import Session
-from pyruntime.onnx.model_file import inlined, opener
-from pyruntime.onnx.piece_source import PieceSource
+from pyruntime.onnx.model_file import whole
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -49,12 +48,12 @@ def compare_models(
 
     samples: inputs by name; labels: the name of integers in the samples, which are the right classes. These are the
         last axis of the first output, or axis 1 if it has four axes and more
-    Errors: InvalidInput without samples, and for labels or results that do not fit each other; those of a session for
-        models that cannot run."""
+    Errors: InvalidInput without samples, for labels or results that do not fit each other, and for results that are
+        not finite; those of a session for models that cannot run."""
     given = list(samples)
     if not given or not all(isinstance(feeds, Mapping) for feeds in given):
         raise InvalidInput("a comparison needs samples", hint="inputs by name")
-    models = [_whole(model) for model in (before, after)]
+    models = [whole(model) for model in (before, after)]
     sessions = [Session(data) for data in models]
     inputs = [{i.name for i in s.get_inputs()} for s in sessions]
     runs = [
@@ -64,6 +63,10 @@ def compare_models(
     for x, y in zip(*runs, strict=True):
         if x.shape != y.shape:
             raise InvalidInput(f"the first outputs of the models have the shapes {x.shape} and {y.shape}")
+        for which, found in (("first", x), ("second", y)):
+            if not np.isfinite(found).all():
+                text = f"the {which} model's first output has numbers that are not finite on these samples"
+                raise InvalidInput(text, hint="neither errors nor classes can be told of them")
     sums = [(np.square(y - x).sum(), np.square(x).sum()) for x, y in zip(*runs, strict=True)]
     error, size = (float(sum(part)) for part in zip(*sums, strict=True))
     classes = [np.concatenate([_classes(y) for y in ys]) for ys in runs]
@@ -86,13 +89,6 @@ def _labels(given: list[Mapping[str, Any]], name: str, count: int) -> np.ndarray
     if found.size != count:
         raise InvalidInput(f'"{name}" has {found.size} labels for {count} places')
     return found
-
-
-def _whole(model: Any) -> bytes:
-    """The file with its weights."""
-    open_model = opener(model)
-    source = PieceSource(inlined(open_model()), open_model().opened, {})
-    return source.read(0, source.size)
 
 
 def _only(feeds: Mapping[str, Any], names: set[str]) -> dict[str, Any]:

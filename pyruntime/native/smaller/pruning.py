@@ -95,6 +95,7 @@ class _Channels:
         overridable = {name for name, _ in file.graph.named(INPUT)}
         self._parts = {name: part for name, part in file.graph.named(INITIALIZER) if name not in overridable}
         self._readers = Counter(x for graph in file.graph.all() for n in graph.nodes for x in n.inputs)
+        self._readers.update(name for graph in file.graph.all() for name, _ in graph.named(OUTPUT))
         self._values: dict[str, tuple[_Group, int]] = {}  # groups and ranks
         self._made: list[_Group] = []
         self.dtypes: dict[str, DType] = {}
@@ -123,7 +124,10 @@ class _Channels:
         return found
 
     def _squares(self, name: str, axis: int) -> Any:
+        """Of the norms of channels. Errors: InvalidInput"""
         w = np.moveaxis(self._weight(name), axis, 0)
+        if not np.isfinite(w).all():
+            raise InvalidInput(f'weight "{name}" has numbers that are not finite', hint="keep its layer")
         return np.square(w.reshape(len(w), -1), dtype=np.float64).sum(1)
 
     def _weight(self, name: str) -> np.ndarray:

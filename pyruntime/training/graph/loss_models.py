@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyruntime.errors import InvalidInput, file_bytes
+from pyruntime.errors import InvalidInput
+from pyruntime.onnx.model_file import whole
 from pyruntime.training.graph.option_checks import check_names, limit, number
 from pyruntime.training.graph.recipe_tables import LOSSES
 
@@ -44,15 +44,11 @@ def graph_of_loss(value: Mapping[str, Any], scale: float) -> Loss:
 def _model_settings(what: str, value: Mapping[str, Any]) -> dict[str, Any]:
     """An ONNX model and its inputs."""
     data, inputs = value[what], value.get("inputs", {})
-    if isinstance(data, (str, os.PathLike)):
-        data = file_bytes(data)
-    elif isinstance(data, Mapping) and data.keys() == {"base64"}:
+    if isinstance(data, Mapping) and data.keys() == {"base64"}:
         data = base64.b64decode(data["base64"])
-    if not isinstance(data, (bytes, bytearray, memoryview)):
-        raise InvalidInput(f"{what} cannot be {type(data).__name__}", hint="the bytes of an ONNX model")
     if not isinstance(inputs, Mapping) or not all(isinstance(v, str) for v in inputs.values()):
         raise InvalidInput(f"inputs cannot be {inputs!r}", hint='{"input of the loss": "output of the model"}')
-    return {"model": base64.b64encode(data).decode(), "inputs": dict(inputs)}
+    return {"model": base64.b64encode(whole(data)).decode(), "inputs": dict(inputs)}
 
 
 def distillation(value: Mapping[str, Any], target: str, scale: float) -> list[Loss]:
