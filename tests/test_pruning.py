@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 from kit.training_networks import T, convolutional, digits, model, node, random
-from pyruntime import InvalidInput, TrainingSession, prune
+from pyruntime import InferenceSession, InvalidInput, TrainingSession, prune
 
 RNG = np.random.default_rng(0)
 HALF = np.arange(8) % 2 == 0  # channels that are zeros
@@ -96,6 +96,47 @@ _RANKS = """b = GlobalAveragePool(a) c = Flatten(b) p = MaxPool<kernel_shape = [
     d = Add(p, c) y = Conv<pads = [2, 2, 2, 2]>(d, v)"""  # channels of c are columns of p
 
 
+@pytest.mark.parametrize("blocks", [(1, 4), (4, 4), (3, 5), (100, 1)])
+def test_blocks(blocks: tuple[int, int]) -> None:
+    """The blocks that stay are those with the largest norms, also at the ends of a matrix, in any layout."""
+    nodes = [node("Conv", "x c", "a"), node("Flatten", "a", "f"), node("Gemm", "f g", "h", transB=1),
+             node("MatMul", "h m", "y")]  # fmt: skip
+    weights = random(3, c=(6, 3, 3, 3), g=(10, 96), m=(10, 7))
+    data = model(nodes, {"x": (T.FLOAT, ["N", 3, 6, 6])}, {"y": (T.FLOAT, None)}, weights)
+    made = onnx.load_from_string(prune(data, 0.5, blocks=blocks))
+    found = {t.name: numpy_helper.to_array(t) for t in made.graph.initializer}
+    for name, w in weights.items():
+        both = [(x.T if name == "m" else x.reshape(len(x), -1)) for x in (w, found[name])]
+        starts = [range(0, size, n) for size, n in zip(both[0].shape, blocks, strict=True)]
+        places = [(slice(i, i + blocks[0]), slice(j, j + blocks[1])) for i in starts[0] for j in starts[1]]
+        norms = [float(np.square(both[0][at]).sum()) for at in places]
+        limit = sorted(norms)[round(len(norms) * 0.5)] if round(len(norms) * 0.5) < len(norms) else np.inf
+        for at, norm in zip(places, norms, strict=True):
+            assert (both[1][at] == (both[0][at] if norm >= limit else 0)).all()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", {"sgd": {"momentum": 0.9}}, "adamw"])
+def test_zeros_stay_in_fine_tuning(optimizer: Any) -> None:
+    images, labels, held, known = digits()
+    small = prune(convolutional(), 0.5, blocks=(1, 4))
+    weights = {t.name: numpy_helper.to_array(t) for t in onnx.load_from_string(small).graph.initializer}
+    trained = {}
+    for zeros in ("keep", "train"):
+        options: Any = {"loss": {"cross_entropy": "logits"}, "optimizer": optimizer, "zeros": zeros}
+        with TrainingSession(small, **options) as session:
+            session.fit({"image": images[:256], "target": labels[:256]}, epochs=1)
+            data = session.export()
+        trained[zeros] = {t.name: numpy_helper.to_array(t) for t in onnx.load_from_string(data).graph.initializer}
+        theirs = onnxruntime.InferenceSession(data).run(None, {"image": held})[0]
+        np.testing.assert_allclose(InferenceSession(data).run(None, {"image": held})[0], theirs, atol=1e-4)
+    for name, w in weights.items():
+        if w.ndim > 1:
+            assert ((trained["keep"][name] == 0) == (w == 0)).all()
+            assert not ((trained["train"][name] == 0) == (w == 0)).all()
+        else:  # biases that begin as zeros learn
+            assert (trained["keep"][name] != w).any()
+
+
 def changed(kind: str) -> bytes:
     found = onnx.load_from_string(text("y = Conv(a, v)"))
     if kind == "output":
@@ -106,6 +147,9 @@ def changed(kind: str) -> bytes:
 
 
 REFUSED = [
+    (text("y = Conv(a, v)"), {"blocks": (4,)}, "blocks is"),
+    (text("y = Conv(a, v)"), {"blocks": (0, 4)}, "blocks is"),
+    (changed("NaN"), {"blocks": (1, 4)}, "not finite"),
     (changed("output"), {}, 'Conv "a"'),
     (changed("NaN"), {}, "not finite"),
     (text("b = Softmax<axis = 1>(a) y = Conv(b, v)"), {}, "no channels can"),

@@ -47,6 +47,8 @@ export interface TrainingOptions extends InferenceSession.SessionOptions {
   seed?: number | undefined;
   /** `"lsq"`: also trains the scales of QuantizeLinear: see Quantisation. */
   scales?: 'fixed' | 'lsq' | undefined;
+  /** `"keep"`: zeros of weights with two axes and more stay zeros, as pruned blocks are. */
+  zeros?: 'train' | 'keep' | undefined;
   /** A step whose loss or gradients are not finite changes nothing, and a warning names the step; or `"go on"`. */
   onNan?: 'skip' | 'go on' | undefined;
   /** Bytes that a step may take with weights and moments: activations that would take more are computed again, see Memory. */

@@ -63,8 +63,12 @@ def inlined(model: FileModel) -> list[Piece]:
 
 def whole(model: Any) -> bytes:
     """The file of a model with its weights. Errors: those of `opener`, InvalidModel if external data is missing"""
-    file = opener(model)()
-    source = PieceSource(inlined(file), file.opened, {})
+    return written(opener(model)())
+
+
+def written(model: FileModel) -> bytes:
+    """The file with its weights."""
+    source = PieceSource(inlined(model), model.opened, {})
     return source.read(0, source.size)
 
 

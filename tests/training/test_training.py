@@ -411,7 +411,7 @@ def test_cross_entropy_is_that_of_pytorch(weights: Any, smoothing: float) -> Non
         ({"loss": {"cross_entropy": "y", "target": "x"}}, 'has a value "x" already'),
         ({**CLASSES, "loss_scale": 0}, "loss_scale cannot be 0"),
         ({"loss": {"onnx": b"x"}}, "not an ONNX model"),
-        ({"loss": {"onnx": 1}}, "onnx cannot be int"),
+        ({"loss": {"onnx": 1}}, "not as int"),
         ({"loss": {"onnx": graph_of_loss("own")}}, "needs one output"),
         ({"loss": {"onnx": graph_of_loss("own"), "output": "b"}}, "no input of the graph of the loss .x, scores"),
         ({"loss": {"onnx": graph_of_loss("own"), "output": "b", "inputs": {"scores": "y"}}}, "is a single number"),

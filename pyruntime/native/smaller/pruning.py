@@ -1,4 +1,4 @@
-"""`prune`: a model without the channels whose weights are smallest."""
+"""`prune`: a model without the channels whose weights are smallest, or with zeros for the smallest blocks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pyruntime.arguments import checked
 from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import DType
 from pyruntime.onnx.edit import FileModel, FileNode
-from pyruntime.onnx.model_file import inlined, opener
-from pyruntime.onnx.piece_source import PieceSource
-from pyruntime.onnx.write import INITIALIZER, INPUT, OUTPUT, VALUE_INFO, literal, tensor
+from pyruntime.onnx.model_file import opener, written
+from pyruntime.onnx.write import INITIALIZER, INPUT, OUTPUT, VALUE_INFO, Piece, literal, tensor
+from pyruntime.quantization.layers import find_layers, without_kept
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -32,19 +32,24 @@ _CHOICES = ("ArgMax", "LogSoftmax", "Softmax")  # of classes, which all stay
 
 @checked
 def prune(
-    model: str | os.PathLike[str] | bytes | ModelProto, channels: float = 0.5, *, keep: Sequence[str] = ()
+    model: str | os.PathLike[str] | bytes | ModelProto, channels: float = 0.5, *, keep: Sequence[str] = (),
+    blocks: Sequence[int] | None = None,
 ) -> bytes:  # fmt: skip
     """The file of a model without a share of the output channels of each Conv and Gemm, those with the smallest norms
     of their weights, and without what reads them. Channels that are added to each other go together; those of outputs
     stay. A training session fine-tunes the rest.
 
-    channels: the share to remove, below 1; keep: patterns of names of layers whose channels stay
+    channels: the share to remove, below 1; keep: patterns of names of layers that stay
+    blocks: output channels and inputs of a block, such as (4, 4). Then no channel goes, but this share of the blocks of
+        each weight of Conv, Gemm and MatMul becomes zeros. A training session with `zeros="keep"` trains the rest
     Errors: InvalidInput names a node through which channels cannot be followed, or a model without channels to remove.
     """
     if not 0 < channels < 1:
         raise InvalidInput(f"channels is {channels}", hint="a share between 0 and 1")
     open_model = opener(model)
     file = open_model()
+    if blocks is not None:
+        return _sparse(file, channels, tuple(keep), blocks)
     if file.ir_version < 4:
         raise InvalidInput(
             "in files of IR version 3 constants are inputs", hint="save the model anew with the package onnx"
@@ -57,10 +62,49 @@ def prune(
     for name, part in file.graph.named(INITIALIZER):
         if name in cuts:
             w = cuts[name]
-            part.pieces = tensor(name, walk.dtypes[name], w.shape, literal(np.ascontiguousarray(w).tobytes()))
+            part.pieces = _tensor(name, walk.dtypes[name], w)
     file.graph.remove([part for _, part in file.graph.named(VALUE_INFO)])  # which have the old sizes
-    source = PieceSource(inlined(file), open_model().opened, {})
-    return source.read(0, source.size)
+    return written(file)
+
+
+def _tensor(name: str, dtype: DType, w: np.ndarray) -> list[Piece]:
+    return tensor(name, dtype, w.shape, literal(np.ascontiguousarray(w).tobytes()))
+
+
+def _sparse(file: FileModel, share: float, keep: tuple[str, ...], blocks: Sequence[int]) -> bytes:
+    """The file with zeros for a share of the blocks of its weights. Errors: InvalidInput"""
+    if len(blocks) != 2 or min(blocks) < 1:
+        raise InvalidInput(f"blocks is {blocks!r}", hint="output channels and inputs of a block, such as (4, 4)")
+    layers = without_kept([a for a in find_layers(file, 1) if a.node.op in ("Conv", "Gemm", "MatMul")], keep)
+    found = {a.place: a for a in layers}
+    changed = False
+    for name, part in (item for graph in file.graph.all() for item in graph.named(INITIALIZER)):
+        if a := found.get(part.start):
+            w = _finite(name, np.frombuffer(a.weight.read(), a.weight.dtype.name).reshape(a.shape))
+            is_turned = a.node.op != "Conv" and a.has_columns
+            rows = _without_blocks(w.T if is_turned else w.reshape(len(w), -1), share, blocks)
+            part.pieces = _tensor(name, a.weight.dtype, rows.T if is_turned else rows.reshape(w.shape))
+            changed = True
+    if not changed:
+        raise InvalidInput("no Conv, Gemm or MatMul has a constant weight of float32 or float16")
+    return written(file)
+
+
+def _without_blocks(rows: np.ndarray, share: float, blocks: Sequence[int]) -> np.ndarray:
+    """Zeros for the blocks with the smallest norms; those at the ends may be smaller."""
+    edges = [np.arange(0, size, n) for size, n in zip(rows.shape, blocks, strict=True)]
+    norms = np.add.reduceat(np.add.reduceat(np.square(rows, dtype=np.float64), edges[0], 0), edges[1], 1)
+    stays = np.ones(norms.size, bool)
+    stays[np.argsort(norms, axis=None, kind="stable")[: round(norms.size * share)]] = False
+    mask = stays.reshape(norms.shape).repeat(blocks[0], 0).repeat(blocks[1], 1)
+    return np.where(mask[: rows.shape[0], : rows.shape[1]], rows, np.zeros((), rows.dtype))
+
+
+def _finite(name: str, w: np.ndarray) -> np.ndarray:
+    """Errors: InvalidInput"""
+    if not np.isfinite(w).all():
+        raise InvalidInput(f'weight "{name}" has numbers that are not finite', hint="keep its layer")
+    return w
 
 
 @dataclass(eq=False, slots=True)
@@ -125,9 +169,7 @@ class _Channels:
 
     def _squares(self, name: str, axis: int) -> Any:
         """Of the norms of channels. Errors: InvalidInput"""
-        w = np.moveaxis(self._weight(name), axis, 0)
-        if not np.isfinite(w).all():
-            raise InvalidInput(f'weight "{name}" has numbers that are not finite', hint="keep its layer")
+        w = np.moveaxis(_finite(name, self._weight(name)), axis, 0)
         return np.square(w.reshape(len(w), -1), dtype=np.float64).sum(1)
 
     def _weight(self, name: str) -> np.ndarray:

@@ -74,6 +74,7 @@ class Recipe:
     groups: tuple[Group, ...] = ()
     no_decay: tuple[str, ...] = ()
     scales: str = "fixed"
+    zeros: str = "train"
     positive: tuple[str, ...] = ()
 
     def settings_of(self, name: str, shape: Sequence[Any]) -> dict[str, float]:
@@ -102,8 +103,10 @@ def recipe_of(options: Mapping[str, Any]) -> Recipe:
     options = {name: value for name, value in options.items() if value is not None}
     check_names("option", options, OPTIONS)
     found = {name: option.checked(options.get(name, option.default)) for name, option in OPTIONS.items()}
+    if found["lora"] and found["zeros"] == "keep":
+        raise InvalidInput('zeros="keep" is not for adapters', hint="half of their matrices start as zeros")
     (optimizer, settings), (schedule, timing), (norm, value) = (found[n] for n in ("optimizer", "schedule", "clip"))
-    same = ("trainable", "lora", "mode", "proximal", "seed", "loss_scale", "memory", "scales")  # fields
+    same = ("trainable", "lora", "mode", "proximal", "seed", "loss_scale", "memory", "scales", "zeros")  # fields
     return Recipe(
         losses=found["loss"], optimizer=optimizer, settings=settings, schedule=schedule, schedule_settings=timing,
         frozen=found["frozen"] or (), accumulates=found["accumulate"], norm_limit=norm, value_limit=value,
@@ -409,6 +412,10 @@ OPTIONS = {
     "scales": TrainingOption(
         _one_of("scales", "fixed", "lsq"), "'fixed' | 'lsq'", "fixed",
         '`"lsq"`: also trains the scales of QuantizeLinear: see [Quantisation](#quantisation)',
+    ),
+    "zeros": TrainingOption(
+        _one_of("zeros", "train", "keep"), "'train' | 'keep'", "train",
+        '`"keep"`: zeros of weights with two axes and more stay zeros, as [pruned blocks](use/smaller.md#pruning) are',
     ),
     "on_nan": TrainingOption(
         _one_of("on_nan", "skip", "go on"), "'skip' | 'go on'", "skip",

@@ -223,7 +223,7 @@ class _Step:
             settings = self.recipe.settings_of(name, weight.shape)
             rule = optimizers.KINDS[self.recipe.optimizer](settings)
             states = [weight, *[self._state(f"optimizer/{m}/{name}", weight.shape, weight) for m in rule.moments]]
-            new = self._new(rule, settings["rate"], name in self.recipe.positive)
+            new = self._new(rule, settings["rate"], name, len(weight.shape))
             scalars = [FACTOR, *[OF_STEP + n for n in rule.numbers]]
             if isinstance(gradient, RowGradient):
                 rests = rule.decay != "gradient"
@@ -232,8 +232,9 @@ class _Step:
             else:
                 up.write(states, [self._pulled(name, weight, gradient)], scalars, new)
 
-    def _new(self, rule: optimizers.Rule, rate: float, is_scale: bool) -> New:
+    def _new(self, rule: optimizers.Rule, rate: float, name: str, rank: int) -> New:
         """What `Updates` calls for a weight with this rate of learning."""
+        is_scale, keeps_zeros = name in self.recipe.positive, self.recipe.zeros == "keep" and rank > 1
         count, limit, usual = 1 + len(rule.moments), self.recipe.value_limit, self.recipe.settings["rate"]
 
         def new(*of: Expr) -> Sequence[Expr]:
@@ -244,6 +245,8 @@ class _Step:
                 numbers[0] = numbers[0] * (rate / usual)
             made = rule.new(*states, g, *numbers)
             is_relative = self.recipe.optimizer != "sgd"
+            if keeps_zeros:
+                return [select(states[0] == 0.0, states[0], made[0]), *made[1:]]
             return [positive(states[0], made[0], is_relative), *made[1:]] if is_scale else made
 
         return new
