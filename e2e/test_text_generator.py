@@ -97,10 +97,29 @@ SCRIPT = """
     await told(async () => new TextGenerator(await ort.InferenceSession.create(bytes(arg.decoder)))),
     await told(async () => new TextGenerator(draft, { inputs: { states: null } })),
   ];
+  const [numbers, wrong] = [[-1, 1e308, -1e308, NaN, -Infinity, true, '1', [1], 1n, {}], []];
+  const names = ['maxTokens', 'temperature', 'topK', 'topP', 'repetitionPenalty', 'numBeams', 'lengthPenalty', 'seed'];
+  const settings = names.flatMap((name) => numbers.map((value) => ({ [name]: value })));
+  settings.push({ repetitionPenalty: 1e-320 }, { topK: 2 ** 40 }, { seed: 2 ** 60 }, { earlyStopping: 1 });
+  settings.push({ stop: 1 }, { format: [] }, { format: 'x' });
+  const legal = ['seed -1', 'lengthPenalty -1'];
+  const prompts = [[-1], [2 ** 31], [1.5], ['1', 2], [null], [true], [NaN], [[]], [[5], []], { role: 'user' }, 5];
+  const calls = [...settings.map((how) => [[5, 7], { maxTokens: 2, ...how }])];
+  calls.push(...prompts.map((prompt) => [prompt, {}]));
+  for (const [prompt, how] of calls) {
+    const text = await told(() => onGpu.generate(prompt, how));
+    const [name, value] = Object.entries(how).at(-1) ?? [];
+    if (text.startsWith('InvalidInput') || legal.includes(`${name} ${value}`)) continue;
+    wrong.push([prompt, String(value), name, text]);
+  }
+  for (const more of [{ stopTokens: 'a' }, { stopTokens: [-1] }, { draftTokens: 1e9 }, { lookup: true }]) {
+    const text = await told(async () => new TextGenerator(draft, more));
+    if (!text.startsWith('InvalidInput')) wrong.push([more, text]);
+  }
   const again = await onGpu.generate(arg.prompt, { maxTokens: 8 });
   for (const one of [session, draft, gpu]) await one.release();
   Worker.prototype.postMessage = post;
-  return { results, errors, again: again.tokens };
+  return { results, errors, wrong, again: again.tokens };
 """
 
 
@@ -147,6 +166,7 @@ def test_tokens_are_those_of_python(tab: Callable[..., Tab]) -> None:
     ]  # fmt: skip
     for part, text in zip(parts, found["errors"], strict=True):
         assert part in text
+    assert found["wrong"] == []
 
 
 SEVERAL = """

@@ -158,7 +158,8 @@ def kind_of(annotation: Any) -> Kind | None:
 
 def _is_list(x: Any) -> bool:
     """Whether it has items in an order, as lists and arrays do. Texts, bytes and dicts are none."""
-    return hasattr(x, "__len__") and hasattr(x, "__getitem__") and not isinstance(x, (str, bytes, Mapping))
+    has_items = hasattr(x, "__len__") and hasattr(x, "__getitem__") and getattr(x, "ndim", 1) > 0
+    return has_items and not isinstance(x, (str, bytes, Mapping))
 
 
 def _list_of(item: Kind) -> Kind:
@@ -170,5 +171,6 @@ def _list_of(item: Kind) -> Kind:
 def shown(x: Any) -> str:
     """A value in a message: short ones as they are written, others by their type."""
     is_short = x is None or isinstance(x, (bool, int, float, str, bytes)) or isinstance(x, (list, tuple, dict))
-    text = repr(x) if is_short and (not hasattr(x, "__len__") or len(x) <= 60) else ""
+    is_huge = isinstance(x, int) and x.bit_length() > 256  # Python prints no more than 4300 digits
+    text = repr(x) if is_short and not is_huge and (not hasattr(x, "__len__") or len(x) <= 60) else ""
     return text if 0 < len(text) <= 80 else f"of type {type(x).__name__}"

@@ -230,6 +230,45 @@ def of_form(form: str, **inputs: Any) -> TextGenerator:
     return TextGenerator(decoder(FORMS[form]).SerializeToString(), inputs=inputs)
 
 
+HUGE = 10**5000  # more digits than Python prints
+NO_NUMBERS: list[Any] = [-1, 2.5e308, -1e308, float("nan"), HUGE, -HUGE, True, np.bool_(True), "1", [1], np.eye(1)]
+WRONG: dict[str, list[Any]] = {
+    "max_tokens": [*NO_NUMBERS, 2.5, 2**31], "temperature": NO_NUMBERS, "top_k": [*NO_NUMBERS, 2.5, 2**63],
+    "top_p": [*NO_NUMBERS, 1.5], "repetition_penalty": [*NO_NUMBERS, 0, 1e-320, 1e308],
+    "num_beams": [*NO_NUMBERS, 0, 1.5, 1001], "length_penalty": [*NO_NUMBERS[1:], 1e308, -11],
+    "seed": [*NO_NUMBERS[6:], 2.0, float("nan")], "early_stopping": [1, HUGE], "stop": [1, HUGE, b"a", False],
+    "inputs": [1, [1]], "format": [HUGE, []],
+}  # fmt: skip
+PROMPTS: list[Any] = [
+    [-1], [2**31], [2**70], [True], b"ab", [None], [["a"]], [[]], [[5], []], {"role": "user"}, "\ud800", np.array(5),
+    [2.0],
+]  # fmt: skip
+
+
+def test_what_no_setting_can_be() -> None:
+    writer = TextGenerator(DECODER, TOKENIZER)
+    for name, values in WRONG.items():
+        for value in values:
+            with pytest.raises(InvalidInput, match=name):
+                writer.generate([5, 7], **{"max_tokens": 2, name: value})
+    for prompt in PROMPTS:
+        with pytest.raises(InvalidInput):
+            writer.generate(prompt, max_tokens=2)
+    for more in ({"draft_tokens": HUGE}, {"draft_tokens": 10**9}, {"lookup": True}, {"stop_tokens": [-1]}):
+        with pytest.raises(InvalidInput, match=next(iter(more))):
+            TextGenerator(DECODER, TOKENIZER, **more)
+    expected = writer.generate([5, 7], max_tokens=3).tokens
+    for how in ({"temperature": 1e-320}, {"temperature": 1, "top_p": 0}, {"temperature": 1.0, "top_k": 1.0}):
+        assert writer.generate([5, 7], max_tokens=3.0, **how).tokens == expected
+    writer.generate([5, 7], max_tokens=1)
+    list(writer.resume(2))
+    assert writer.last.tokens == expected
+    large = writer.generate([5, 7], max_tokens=3, temperature=9.0, seed=HUGE).tokens
+    assert large == writer.generate([5, 7], max_tokens=3, temperature=9.0, seed=HUGE % 2147483646).tokens
+    stop = TextGenerator(DECODER, stop_tokens=expected[1])
+    assert stop.generate([5, 7], max_tokens=3).tokens == expected[:2]
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused(case: str) -> None:
     work, text = REFUSED[case]

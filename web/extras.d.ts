@@ -94,7 +94,7 @@ export interface TextGeneratorOptions {
   /** Adapters of the session's option `adapters` that its runs use. */
   adapters?: string | readonly string[] | Readonly<Record<string, number>> | undefined;
   /** Tokens that end a text. Default: the tokenizer's special tokens. */
-  stopTokens?: readonly number[] | undefined;
+  stopTokens?: number | readonly number[] | undefined;
 }
 
 /** A JSON schema (an object, true, or a text), a regular expression that the whole text matches, or a grammar in GBNF (docs/use/chat.md). */

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pyruntime.arguments import shown
 from pyruntime.errors import ExecutionError, InvalidInput, NotSupported
 from pyruntime.runtime.grammar import ROOT, Node, read_grammar
 from pyruntime.runtime.writing import Format
@@ -40,7 +41,7 @@ class Formats:
         if given is None:
             return lambda: None
         if not isinstance(given, Mapping) or len(given) != 1 or next(iter(given)) not in KINDS:
-            raise InvalidInput(f"format is {given!r}", hint=f"a dict with {_HINT}")
+            raise InvalidInput(f"format is {shown(given)}", hint=f"a dict with {_HINT}")
         if not self._words:
             hint = "a compiled Program needs sample_masks=True, a model a fixed number of tokens"
             raise InvalidInput("this model cannot be bound to a format: its session has no masks", hint=hint)

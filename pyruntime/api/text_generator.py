@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import copy
 import os
-import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from numbers import Integral
 from typing import Any
 
 from pyruntime.api.chat_template import Messages
@@ -18,8 +16,8 @@ from pyruntime.api.session import InferenceSession
 from pyruntime.api.text_batch import Chat, TextBatch, close
 from pyruntime.api.text_file import read, write
 from pyruntime.api.text_format import Formats
-from pyruntime.api.text_prompts import Prompts
-from pyruntime.api.text_settings import Generated, Settings, check_number, generated, row_of, sampling
+from pyruntime.api.text_prompts import Prompts, are_prompts
+from pyruntime.api.text_settings import Generated, Settings, generated, number, numbers, row_of, sampling
 from pyruntime.arguments import checks_arguments
 from pyruntime.errors import InvalidInput, file_bytes
 from pyruntime.native.sessions.program_file import is_program
@@ -51,7 +49,7 @@ class TextGenerator:
     encoder: the model whose outputs some of these inputs are; each text's `inputs` are its own
     caches: inputs that are caches, with the outputs that continue them, where names do not tell
     options, providers: of the sessions
-    stop_tokens: tokens that end a text; by default the tokenizer's special tokens
+    stop_tokens: a token or tokens that end a text; by default the tokenizer's special tokens
     Errors: InvalidInput for a model that cannot generate; those of a session.
     """
 
@@ -60,10 +58,9 @@ class TextGenerator:
         lookup: int = 0, logits: str = "logits", adapters: Mapping[str, float] | None = None,
         inputs: Arrays | None = None, encoder: Model | None = None, caches: Mapping[str, str] | None = None,
         options: SessionOptions | None = None, providers: Sequence[Any] | None = None,
-        stop_tokens: Sequence[int] | None = None, chat_template: str | os.PathLike[str] | None = None,
+        stop_tokens: int | Sequence[int] | None = None, chat_template: str | os.PathLike[str] | None = None,
     ) -> None:  # fmt: skip
-        check_number("draft_tokens", draft_tokens, True, least=1)
-        check_number("lookup", lookup, True)
+        draft_tokens, lookup = number("draft_tokens", draft_tokens), number("lookup", lookup)
         if lookup and draft is not None:
             raise InvalidInput("both draft and lookup propose tokens", hint="give one of them")
         self._prompts = Prompts(model, tokenizer, chat_template, stop_tokens)
@@ -111,14 +108,9 @@ class TextGenerator:
         A prompt is a text, tokens, or the messages of a chat, `[{"role": "user", "content": "Hello"}]`.
 
         The settings are those of `stream`. Errors: InvalidInput for settings that do not fit."""
-        if (
-            isinstance(prompt, str)
-            or not isinstance(prompt, Iterable)
-            or not len(prompt)
-            or isinstance(prompt[0], (Integral, Mapping))
-        ):
-            return self._whole(self._read(settings, [prompt]))[0]  # type: ignore[list-item]
-        return self._whole(self._read(settings, prompt))  # type: ignore[arg-type]
+        are_several = are_prompts(prompt)
+        found = self._whole(self._read(settings, prompt if are_several else [prompt]))  # type: ignore[arg-type,list-item]
+        return found if are_several else found[0]
 
     def stream(self, prompt: Prompt, **settings: Any) -> Iterator[str]:
         """The text that follows the prompt, piece by piece; `last` has what is written so far. Ends early if the caller
@@ -158,11 +150,11 @@ class TextGenerator:
         """Go on with the newest text where it stopped, piece by piece: the caller ended the iteration, max_tokens were
         written, or `restore` opened it. `last` has the whole text. max_tokens: further tokens; by default those that
         were left. Errors: InvalidInput if there is no such text."""
-        check_number("max_tokens", 0 if max_tokens is None else max_tokens, True)
+        more = None if max_tokens is None else number("max_tokens", max_tokens)
         text, before = self._single()
         again = self._prompts.text(text.stops(), text.prompt, before.form())
         again.grow(text.tokens)
-        most = before.most if max_tokens is None else len(again.tokens) + max_tokens
+        most = before.most if more is None else len(again.tokens) + more
         return self._pieces(Settings([again], before.how, before.numbers, most, before.form, None, before.format))
 
     def save(self) -> bytes:
@@ -238,15 +230,14 @@ class TextGenerator:
         settings = {name: value for name, value in settings.items() if value is not None}
         most, stop = settings.pop("max_tokens", 256), settings.pop("stop", ())
         inputs, form = settings.pop("inputs", None), settings.pop("format", None)
-        seed, how = settings.pop("seed", None), sampling(settings)
-        if seed is not None and not isinstance(seed, Integral):
-            raise InvalidInput(f"seed is {seed!r}", hint="an integer is expected")
-        numbers = Numbers(secrets.randbits(31) if seed is None else int(seed))
-        check_number("max_tokens", most, True)
+        if inputs is not None and not isinstance(inputs, Mapping):
+            raise InvalidInput(f"inputs is {type(inputs).__name__}", hint="a dict of arrays by name")
+        drawn, most = numbers(settings.pop("seed", None)), number("max_tokens", most)
+        how = sampling(settings)
         begin = self._formats.read(form)
         begun = [self._prompts.encoded(prompt) for prompt in prompts]
         texts = [self._prompts.text(stop, tokens, begin()) for tokens in begun]
-        return Settings(texts, how, numbers, int(most), begin, inputs, form)
+        return Settings(texts, how, drawn, most, begin, inputs, form)
 
     def _give(self, inputs: Arrays | None) -> None:
         """Errors: InvalidInput for other inputs than the model has, and if it needs more"""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
 from pyruntime.api.chat_template import Messages, find_template, is_messages
+from pyruntime.api.text_settings import token_list
+from pyruntime.arguments import shown
 from pyruntime.errors import InvalidInput, NotSupported, file_bytes
 from pyruntime.native.tools.gguf_text import gguf_tokenizer, is_gguf_file
 from pyruntime.runtime.writing import Format, Text
+
+_PARTS = (Integral, Mapping)  # of one prompt: tokens, messages
 
 
 class Prompts:
@@ -20,9 +24,10 @@ class Prompts:
     model, tokenizer, chat_template, stop_tokens: as `TextGenerator` takes them
     Errors: InvalidInput for what is no tokenizer or has no template; NotSupported without the package tokenizers"""
 
-    def __init__(self, model: Any, tokenizer: Any, chat_template: Any, stop_tokens: Sequence[int] | None) -> None:
+    def __init__(self, model: Any, tokenizer: Any, chat_template: Any, stop_tokens: int | Sequence[int] | None) -> None:
         self.tokenizer = _tokenizer(model if tokenizer is None and is_gguf_file(model) else tokenizer)
-        self.stop_tokens = list(_special(self.tokenizer) if stop_tokens is None else stop_tokens)
+        given = [stop_tokens] if isinstance(stop_tokens, Integral) else stop_tokens
+        self.stop_tokens = _special(self.tokenizer) if given is None else token_list("stop_tokens", given)
         self._template = find_template(chat_template, model, tokenizer)
 
     def render(self, messages: Messages, tools: Sequence[Any] | None, tokenize: bool, **variables: Any) -> Any:
@@ -32,9 +37,9 @@ class Prompts:
 
     def text(self, stop: str | Sequence[str], prompt: list[int], form: Format | None = None) -> Text:
         """A text that follows the prompt, up to one of these stops."""
-        stops = [stop] if isinstance(stop, str) else stop or ()
-        if not isinstance(stops, Iterable) or not all(isinstance(one, str) for one in stops):
-            raise InvalidInput(f"stop is {stop!r}", hint="a text or a list of texts is expected")
+        stops = [stop] if isinstance(stop, str) else stop
+        if not isinstance(stops, Sequence) or not all(isinstance(one, str) for one in stops):
+            raise InvalidInput(f"stop is {shown(stop)}", hint="a text or a list of texts is expected")
         if stops and self.tokenizer is None:
             raise InvalidInput("stop needs a tokenizer", hint="stop_tokens end a text without one")
         return Text(prompt, self._decoded, [*stops], self.stop_tokens, time.perf_counter, form)
@@ -46,16 +51,24 @@ class Prompts:
         if isinstance(prompt, str):
             if self.tokenizer is None:
                 raise InvalidInput("a text needs a tokenizer", hint="TextGenerator(model, tokenizer), or give tokens")
-            found = self.tokenizer.encode(prompt, **how)
+            try:
+                found = self.tokenizer.encode(prompt, **how)
+            except (TypeError, UnicodeError) as e:  # a half of a surrogate pair
+                raise InvalidInput(f"the tokenizer refuses the prompt: {e}", hint="is it Unicode text?") from e
             prompt = getattr(found, "ids", found)
-        if not isinstance(prompt, Iterable) or not all(isinstance(token, Integral) for token in prompt):
-            raise InvalidInput(f"the prompt is {type(prompt).__name__}", hint="a text or a list of tokens is expected")
-        if not len(prompt):  # type: ignore[arg-type]
+        tokens = token_list("the prompt", prompt)
+        if not tokens:
             raise InvalidInput("the prompt has no tokens", hint="begin with the model's start token")
-        return [int(token) for token in prompt]
+        return tokens
 
     def _decoded(self, tokens: list[int]) -> str:
         return "" if self.tokenizer is None else str(self.tokenizer.decode(tokens))
+
+
+def are_prompts(prompt: Any) -> bool:
+    """Whether it is a list of prompts, not one."""
+    is_list = isinstance(prompt, Sequence) or getattr(prompt, "ndim", 0) > 0
+    return is_list and not isinstance(prompt, (str, bytes)) and len(prompt) > 0 and not isinstance(prompt[0], _PARTS)
 
 
 def _tokenizer(tokenizer: Any) -> Any:

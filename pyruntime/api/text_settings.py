@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, fields
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
+from pyruntime.arguments import shown
 from pyruntime.errors import InvalidInput
-from pyruntime.runtime.writing import Format, Numbers, Sampling, Text, refused_number
-
-WHOLE = ("top_k", "num_beams")
-LEAST = {"num_beams": 1, "length_penalty": -100}
+from pyruntime.runtime.writing import MOST, WHOLE, Format, Numbers, Sampling, Text, refused_number
 
 
 @dataclass(slots=True)
@@ -67,23 +66,45 @@ def generated(text: Text) -> Generated:
     )
 
 
-def sampling(settings: dict[str, Any]) -> Sampling:
+def sampling(settings: Mapping[str, Any]) -> Sampling:
     known = [field.name for field in fields(Sampling)]
+    found: dict[str, Any] = {}
     for name, value in settings.items():
         if name not in known:
             there = ", ".join(["max_tokens", "stop", "seed", "inputs", "format", *known])
             raise InvalidInput(f'the setting "{name}" does not exist', hint=f"there are {there}")
-        if name != "early_stopping":
-            check_number(name, value, name in WHOLE, LEAST.get(name, 0))
-        elif not isinstance(value, bool):
-            raise InvalidInput(f"early_stopping is {value!r}", hint="True or False")
-    found = Sampling(**settings)
-    if found.repetition_penalty == 0:
-        raise InvalidInput("repetition_penalty is 0", hint="1 changes nothing, 1.1 avoids repetition")
-    return found
+        if name == "early_stopping" and not isinstance(value, bool):
+            raise InvalidInput(f"early_stopping is {shown(value)}", hint="True or False")
+        found[name] = value if name == "early_stopping" else number(name, value)
+    return Sampling(**found)
 
 
-def check_number(name: str, value: Any, is_whole: bool, least: int = 0) -> None:
+def number(name: str, value: Any) -> Any:
+    """The value of a setting: an int if it must be whole, else a float. Errors: InvalidInput"""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if expected := refused_number(float(value) if is_number else math.nan, is_whole, least):
-        raise InvalidInput(f"{name} is {value!r}", hint=f"{expected}")
+    try:
+        x = float(value) if is_number else math.nan
+    except OverflowError:  # an int
+        x = value = math.inf
+    if expected := refused_number(name, x):
+        raise InvalidInput(f"{name} is {shown(value)}", hint=expected)
+    return int(x) if name in WHOLE else x
+
+
+def numbers(seed: Any) -> Numbers:
+    """The random numbers of a seed, of any if it is None. Errors: InvalidInput"""
+    if seed is not None and (not isinstance(seed, Integral) or isinstance(seed, bool)):
+        raise InvalidInput(f"seed is {shown(seed)}", hint="an integer is expected")
+    return Numbers(secrets.randbits(31) if seed is None else int(seed))
+
+
+def token_list(name: str, given: Any) -> list[int]:
+    """Tokens that a caller gives. Errors: InvalidInput"""
+    is_list = np.ndim(given) > 0 if isinstance(given, np.ndarray) else isinstance(given, Iterable)
+    is_list = is_list and not isinstance(given, (str, bytes, bytearray, Mapping, Set))
+    tokens = list(given) if is_list else []
+    if not is_list or any(not isinstance(token, Integral) or isinstance(token, bool) for token in tokens):
+        raise InvalidInput(f"{name} is {type(given).__name__}", hint="a text or a list of tokens is expected")
+    if strange := [int(token) for token in tokens if not 0 <= token <= MOST]:
+        raise InvalidInput(f"{name} has the token {min(max(strange), MOST + 1)}", hint=f"tokens are from 0 to {MOST}")
+    return [int(token) for token in tokens]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyruntime.runtime.generation import (
@@ -29,11 +29,25 @@ THRIFT = 0.3  # of the positions of longer texts
 AHEAD = 8  # pieces of a stream that runs for other texts may write before they are read
 
 
-def refused_number(x: float, is_whole: bool, least: int) -> str:
+MOST = 2147483647
+# The least and the largest value of each setting that is a number. Beyond them 32-bit floats overflow, or no model is.
+LIMITS: Mapping[str, Sequence[int]] = {
+    "max_tokens": [0, MOST], "temperature": [0, 1000000], "top_k": [0, MOST], "top_p": [0, 1],
+    "repetition_penalty": [0, 100], "num_beams": [1, 1000], "length_penalty": [-10, 10], "draft_tokens": [1, 1000],
+    "lookup": [0, MOST],
+}  # fmt: skip
+WHOLE = ["max_tokens", "top_k", "num_beams", "draft_tokens", "lookup"]
+
+
+def refused_number(name: str, x: float) -> str:
     """What is expected instead of a setting's value, or "". x: NaN for what is no number"""
-    if x >= least and not (is_whole and x % 1 != 0):
+    if name == "repetition_penalty" and 0 <= x < 0.01:
+        return "1 changes nothing, 1.1 avoids repetition"
+    least, most = LIMITS[name]
+    is_whole = name in WHOLE
+    if least <= x <= most and not (is_whole and x % 1 != 0):
         return ""
-    return f"{'an integer' if is_whole else 'a number'} from {least} on is expected"
+    return f"{'an integer' if is_whole else 'a number'} from {least} to {most} is expected"
 
 
 @dataclass(eq=False, slots=True)

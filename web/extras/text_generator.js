@@ -24,7 +24,7 @@ import { checkNumber, generated, readSettings, rowOf } from './text_settings.js'
 /** @typedef {import('./text_settings.js').Settings} Settings */
 /** @typedef {import('./text_settings.js').Writing} Writing */
 /** @typedef {{ tokenizer?: Tokenizer, chatTemplate?: string | Templates, draft?: Session, draftTokens?: number, lookup?: number,
- *   inputs?: Record<string, Tensor>, encoder?: Session, caches?: Record<string, string>, adapters?: unknown, stopTokens?: readonly number[] }} Options */
+ *   inputs?: Record<string, Tensor>, encoder?: Session, caches?: Record<string, string>, adapters?: unknown, stopTokens?: number | readonly number[] }} Options */
 
 export class TextGenerator {
   /** Options of the sessions that it takes. @param {{ draftTokens?: number | null, logits?: string | null } | null} [options] */
@@ -55,8 +55,8 @@ export class TextGenerator {
     const { tokenizer, chatTemplate, draft, draftTokens, lookup, inputs, encoder, caches, adapters, stopTokens } = optionsOf(options, defaults, 'TextGenerator', InvalidInput);
     this.prompts = new Prompts(tokenizer, chatTemplate, stopTokens, InvalidInput);
     this.tokenizer = tokenizer;
-    checkNumber('draftTokens', draftTokens, InvalidInput, true, 1);
-    checkNumber('lookup', lookup, InvalidInput, true);
+    checkNumber('draftTokens', draftTokens, InvalidInput);
+    checkNumber('lookup', lookup, InvalidInput);
     if (lookup && draft) throw new InvalidInput('both draft and lookup propose tokens', { hint: 'give one of them' });
     this.draftTokens = draft || lookup ? draftTokens : 0;
     this.lookup = lookup;
@@ -105,7 +105,7 @@ export class TextGenerator {
   async* resume(settings) {
     const defaults = { maxTokens: /** @type {number | undefined} */ (undefined), signal: /** @type {AbortSignal | undefined} */ (undefined) };
     const { maxTokens, signal } = optionsOf(settings, defaults, 'resume', this.parts.InvalidInput);
-    checkNumber('maxTokens', maxTokens ?? 0, this.parts.InvalidInput, true);
+    checkNumber('maxTokens', maxTokens ?? 0, this.parts.InvalidInput);
     const { text, writing } = this.single();
     const again = this.prompts.text(text.stops(), text.prompt, writing.form());
     again.grow(text.tokens);

@@ -4,6 +4,7 @@ import { InvalidInput as Own } from '../common/errors.js';
 import { Text } from '../runtime/writing.js';
 import { optionsOf } from '../common/records.js';
 import { partsOf } from './parts.js';
+import { tokenList } from './text_settings.js';
 
 /** chat_template, bos_token, eos_token: of transformers.js alone.
  * @typedef {{ encode: (text: string, options?: object) => any, decode: (tokens: number[], options?: object) => string, chat_template?: string, bos_token?: string,
@@ -16,7 +17,7 @@ import { partsOf } from './parts.js';
 export class Prompts {
   /**
    * Throws InvalidInput for what is no tokenizer.
-   * @param {Tokenizer | undefined} tokenizer @param {string | Templates | undefined} chatTemplate @param {readonly number[] | undefined} stopTokens
+   * @param {Tokenizer | undefined} tokenizer @param {string | Templates | undefined} chatTemplate @param {number | readonly number[] | undefined} stopTokens
    * @param {typeof import('../common/errors.js').InvalidInput} InvalidInput the class of errors
    */
   constructor(tokenizer, chatTemplate, stopTokens, InvalidInput) {
@@ -26,7 +27,7 @@ export class Prompts {
     this.InvalidInput = InvalidInput;
     this.tokenizer = tokenizer;
     this.chatTemplate = chatTemplate ?? tokenizer?.chat_template;
-    this.stopTokens = [...stopTokens ?? specialTokens(tokenizer)];
+    this.stopTokens = stopTokens === undefined || stopTokens === null ? specialTokens(tokenizer) : tokenList('stopTokens', typeof stopTokens === 'number' ? [stopTokens] : stopTokens, InvalidInput);
   }
 
   /** Tokens, or messages as tokens. @param {Prompt} prompt */
@@ -74,12 +75,12 @@ export class Prompts {
     let tokens = prompt;
     if (typeof prompt === 'string') {
       if (!this.tokenizer) throw new InvalidInput('a text needs a tokenizer', { hint: 'give one, or give tokens' });
-      const found = this.tokenizer.encode(prompt, how);
-      tokens = found.ids ?? found;
+      const encoded = this.tokenizer.encode(prompt, how);
+      tokens = encoded.ids ?? encoded;
     }
-    if (typeof tokens?.length !== 'number') throw new InvalidInput(`the prompt is ${tokens}`, { hint: 'a text or a list of tokens is expected' });
-    if (!tokens.length) throw new InvalidInput('the prompt has no tokens', { hint: "begin with the model's start token" });
-    return [.../** @type {readonly number[]} */ (tokens)].map(Number);
+    const found = tokenList('the prompt', tokens, InvalidInput);
+    if (!found.length) throw new InvalidInput('the prompt has no tokens', { hint: "begin with the model's start token" });
+    return found;
   }
 }
 

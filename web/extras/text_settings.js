@@ -1,6 +1,6 @@
 // The settings with which texts are written, and what was written.
 
-import { Numbers, Sampling, refusedNumber } from '../runtime/writing.js';
+import { MOST, Numbers, Sampling, refusedNumber } from '../runtime/writing.js';
 import { optionsOf } from '../common/records.js';
 
 /** @typedef {import('./decoder.js').Tensor} Tensor */
@@ -17,17 +17,13 @@ import { optionsOf } from '../common/records.js';
  *   inputs: Record<string, Tensor> | undefined, format: Given | undefined }} Complete */
 /** Texts that one call writes. form: begins what they may be @typedef {{ texts: Text[], form: () => Format | null } & Omit<Complete, 'stop'>} Writing */
 
-const WHOLE = ['topK', 'numBeams'];
-/** @type {Record<string, number>} */
-const LEAST = { numBeams: 1, lengthPenalty: -100 };
-
 /** @param {Settings | null | undefined} settings @param {InvalidInput} InvalidInput the class of errors @returns {Complete} */
 export function readSettings(settings, InvalidInput) {
   /** @type {Settings & { maxTokens: number, stop: string | readonly string[] }} */
   const defaults = { maxTokens: 256, stop: [], seed: undefined, signal: undefined, inputs: undefined, format: undefined, ...new Sampling() };
   const { maxTokens, seed, stop, signal, inputs, format, ...sampling } = optionsOf(settings, defaults, 'generate', InvalidInput);
-  checkNumber('maxTokens', maxTokens, InvalidInput, true);
-  if (seed !== undefined && !Number.isInteger(seed)) throw new InvalidInput(`seed is ${seed}`, { hint: 'an integer is expected' });
+  checkNumber('maxTokens', maxTokens, InvalidInput);
+  if (seed !== undefined && !Number.isSafeInteger(seed)) throw new InvalidInput(`seed is ${seed}`, { hint: 'an integer is expected, of at most 53 bits' });
   const numbers = new Numbers(seed ?? Math.floor(Math.random() * 2 ** 31));
   return { how: readSampling(sampling, InvalidInput), numbers, most: maxTokens, stop, signal, inputs, format };
 }
@@ -36,16 +32,27 @@ export function readSettings(settings, InvalidInput) {
 function readSampling(given, InvalidInput) {
   const how = Object.assign(new Sampling(), given);
   const { earlyStopping, ...numbers } = given;
-  for (const [name, value] of Object.entries(numbers)) checkNumber(name, value, InvalidInput, WHOLE.includes(name), LEAST[name]);
+  for (const [name, value] of Object.entries(numbers)) checkNumber(name, value, InvalidInput);
   if (typeof earlyStopping !== 'boolean') throw new InvalidInput(`earlyStopping is ${earlyStopping}`, { hint: 'true or false' });
-  if (how.repetitionPenalty === 0) throw new InvalidInput('repetitionPenalty is 0', { hint: '1 changes nothing, 1.1 avoids repetition' });
   return how;
 }
 
-/** @param {string} name @param {unknown} value @param {InvalidInput} InvalidInput @param {boolean} isWhole @param {number} [least] */
-export function checkNumber(name, value, InvalidInput, isWhole, least = 0) {
-  const hint = refusedNumber(typeof value === 'number' ? value : NaN, isWhole, least);
-  if (hint) throw new InvalidInput(`${name} is ${value}`, { hint });
+/** @param {string} name @param {unknown} value @param {InvalidInput} InvalidInput */
+export function checkNumber(name, value, InvalidInput) {
+  const hint = refusedNumber(name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), typeof value === 'number' ? value : NaN);
+  if (hint) throw new InvalidInput(`${name} is ${String(value)}`, { hint });
+}
+
+/** Tokens that a caller gives. @param {string} name @param {unknown} given @param {InvalidInput} InvalidInput @returns {number[]} */
+export function tokenList(name, given, InvalidInput) {
+  const isList = typeof given === 'object' && given !== null && Symbol.iterator in given;
+  const tokens = isList ? [.../** @type {Iterable<unknown>} */ (given)] : [];
+  if (!isList || tokens.some((token) => typeof token !== 'bigint' && !Number.isInteger(token))) {
+    throw new InvalidInput(`${name} is ${String(given)}`, { hint: 'a text or a list of tokens is expected' });
+  }
+  const strange = tokens.map(Number).find((token) => !(token >= 0 && token <= MOST));
+  if (strange !== undefined) throw new InvalidInput(`${name} has the token ${strange}`, { hint: `tokens are from 0 to ${MOST}` });
+  return tokens.map(Number);
 }
 
 /**
