@@ -25,12 +25,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"temperature": 1.0, "repetition_penalty": 1.1, "seed": 4},
 ]
 FORMS_HERE = [
-    "half floats",
-    "a cache for each layer, no names",
-    "positions first",
-    "one axis of positions",
-    "with an encoder",
-]
+    "half floats", "a cache for each layer, no names", "positions first", "one axis of positions", "with an encoder",
+]  # fmt: skip
 NAMES = {"top_k": "topK", "top_p": "topP", "repetition_penalty": "repetitionPenalty"}
 SCRIPT = """
   const { TextGenerator } = await import('/dist/extras.mjs');

@@ -7,6 +7,7 @@ Spec: https://github.com/guidance-ai/llguidance/blob/main/docs/json_schema.md (w
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,8 @@ from pyruntime.runtime.writing import Format
 
 KINDS = ("schema", "regex", "grammar")
 _HINT = "one of schema (of JSON), regex, and grammar (GBNF)"
+EXPRESSION = 256  # classes of characters of a grammar that may be one regular expression; large ones have many states
+DEPTH = 100  # of such a grammar, because functions call themselves
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
@@ -83,21 +86,58 @@ def _grammar(library: Any, kind: str, given: Any) -> str:
 
 
 def lark(rules: Mapping[str, Node]) -> str:
-    """The same grammar in the notation of llguidance. Each character is a terminal, because its lexer would prefer the
-    longest of several terminals."""
+    """The same grammar in the notation of llguidance. A small one without recursion is a regular expression: masks then
+    take a 40th of the time. In others each character is a terminal, because its lexer would prefer the longest of
+    several terminals."""
+    if _size(rules[ROOT], rules, (ROOT,)) <= EXPRESSION:
+        return f"start: /{_expression(rules[ROOT], rules)}/"
     names = {name: "start" if name == ROOT else f"r{n}" for n, name in enumerate(rules)}
     return "\n".join(f"{names[name]}: {_lark(node, names)}" for name, node in rules.items())
+
+
+def _size(node: Node, rules: Mapping[str, Node], above: tuple[str, ...], depth: int = 0) -> float:
+    """The classes of characters if each rule stands where it is named, and repetitions are written out; infinite if a
+    rule names itself. above: rules that have the node"""
+    if node.rule in above or depth > DEPTH:
+        return math.inf
+    if node.kind == "rule":
+        return _size(rules[node.rule], rules, (*above, node.rule), depth + 1)
+    size = 1.0
+    for part in node.parts:
+        size += _size(part, rules, above, depth + 1)
+        if size > EXPRESSION:
+            return math.inf
+    return size * max(1, node.most, node.least) if node.kind == "repeat" else size
+
+
+def _expression(node: Node, rules: Mapping[str, Node]) -> str:
+    if node.kind == "rule":
+        return _expression(rules[node.rule], rules)
+    if node.kind == "chars":
+        return _class(node)
+    parts = [_expression(part, rules) for part in node.parts]
+    if node.kind == "repeat":
+        return f"(?:{parts[0]}){_times(node)}"
+    return "(?:" + ("" if node.kind == "sequence" else "|").join(parts) + ")"
+
+
+def _class(node: Node) -> str:
+    ends = [f"\\u{{{code:x}}}" for code in node.ranges]
+    return "[" + "".join(f"{a}-{b}" for a, b in zip(ends[::2], ends[1::2], strict=True)) + "]"
+
+
+def _times(node: Node) -> str:
+    return f"{{{node.least},{node.most if node.most >= 0 else ''}}}"
 
 
 def _lark(node: Node, names: Mapping[str, str]) -> str:
     if node.kind == "rule":
         return names[node.rule]
     if node.kind == "chars":
-        ends = [f"\\u{{{code:x}}}" for code in node.ranges]
-        return "/[" + "".join(f"{a}-{b}" for a, b in zip(ends[::2], ends[1::2], strict=True)) + "]/"
+        return f"/{_class(node)}/"
     parts = [_lark(part, names) for part in node.parts]
     if node.kind == "repeat":
-        return f"({parts[0]}){{{node.least},{node.most if node.most >= 0 else ''}}}"
+        return f"({parts[0]}){_times(node)}"
     return "(" + (" " if node.kind == "sequence" else " | ").join(parts or ['""']) + ")"
 
 
