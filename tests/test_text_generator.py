@@ -222,6 +222,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "count": (lambda: TextGenerator(DECODER).generate([1], max_tokens=-1), "max_tokens is -1"),
     "no tokens": (lambda: TextGenerator(DECODER).generate([]), "the prompt has no tokens"),
     "no input": (lambda: of_form("no mask", states=STATES), "the model has no input states"),
+    "texts": (
+        lambda: of_form("with an encoder", encoder_hidden_states=np.array(["a"])),
+        '"encoder_hidden_states" cannot be',
+    ),
+    "ragged": (lambda: of_form("with an encoder", encoder_hidden_states=[[1], [2, 3]]), "cannot be [[1], [2, 3]]"),
     "no states": (lambda: of_form("with an encoder"), "the model has the inputs encoder_hidden_states"),
 }
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.session import InferenceSession
+from pyruntime.arguments import shown
 from pyruntime.errors import DeviceLost, InvalidInput
 from pyruntime.frontend.feed_checks import type_name
 from pyruntime.ir import dtype as dt
@@ -332,11 +333,14 @@ class Decoder:
         return OrtValue.ortvalue_from_numpy_with_onnx_type(array, self._types[name].code)
 
     def _converted(self, name: str, array: Any) -> OrtValue:
-        """An array that the caller gives, with the input's element type."""
-        array = np.asarray(array)
-        if name in self._types and dtype_of(array) is not self._types[name]:
-            return self._value(name, array.shape, array.ravel().tolist())
-        return OrtValue.ortvalue_from_numpy(array)
+        """An array that the caller gives, with the input's element type. Errors: InvalidInput"""
+        try:
+            made = np.asarray(array)
+            if name in self._types and dtype_of(made) is not self._types[name]:
+                return self._value(name, made.shape, made.ravel().tolist())
+            return OrtValue.ortvalue_from_numpy(made)
+        except (TypeError, ValueError, OverflowError) as e:
+            raise InvalidInput(f'the input "{name}" cannot be {shown(array)}', hint="an array of numbers") from e
 
 
 def _declared(values: Sequence[Any]) -> list[Declared]:
