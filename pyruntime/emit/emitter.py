@@ -152,12 +152,13 @@ class _Emitter:
 
     def _conditions(self, main: TracedGraph) -> list[tuple[Any, str, str, str]]:
         """Guards on dims that providers need for kernels."""
-        found = [(k, self.target.provider(k)) for k in compute_kernels(main.block)]
+        conditional = [p for p in self.target.providers if isinstance(p, ConditionalProvider)]
         return [
-            (fits, text, k.node, provider.name)
-            for k, provider in found
-            if isinstance(provider, ConditionalProvider)
-            for fits, text in provider.conditions(k)
+            (fits, text, k.node, p.name)
+            for k in compute_kernels(main.block)
+            for p in conditional
+            if p is self.target.provider(k)
+            for fits, text in p.conditions(k)
         ]
 
     # ── blocks ───────────────────────────────────────────────────────────────────────────────────────────────────

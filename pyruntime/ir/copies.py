@@ -39,6 +39,7 @@ class Copies:
         self.of = of
         self.symbols = symbols or {}
         self.labels = labels or {}
+        self._dims: dict[Dim, AnyDim] = {}
         self._memo: dict[int, Expr] = {}  # of one kernel: expressions that statements share stay shared
 
     def copy(self, kernel: Kernel) -> Kernel:
@@ -67,17 +68,21 @@ class Copies:
         return self.of.get(x.uid, x)
 
     def dim(self, d: AnyDim) -> AnyDim:
-        return renamed(d, self.symbols) if self.symbols else d
+        if isinstance(d, int) or not self.symbols:
+            return d
+        if d not in self._dims:
+            self._dims[d] = renamed(d, self.symbols)
+        return self._dims[d]
 
     def dims(self, shape: Sequence[AnyDim]) -> tuple[AnyDim, ...]:
-        return tuple([renamed(d, self.symbols) for d in shape]) if self.symbols else tuple(shape)
+        return tuple(map(self.dim, shape)) if self.symbols else tuple(shape)
 
     def expr(self, e: Expr) -> Expr:
         def load(x: Expr) -> Expr | None:
             if x.op == "at" and x.value.uid in self.of:
                 return Expr("at", x.args, x.dtype, self.of[x.value.uid])
             if x.op == "dim" and self.symbols:
-                new = renamed(x.value, self.symbols)
+                new = self.dim(x.value)
                 return None if new is x.value else dim(new)
             if x.op == "site" and x.value in self.labels:
                 return Expr("site", (), x.dtype, self.labels[x.value])
@@ -119,7 +124,7 @@ class Copies:
     def value(self, value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(self.value, value))
-        return renamed(value, self.symbols) if isinstance(value, Dim) else value
+        return self.dim(value) if isinstance(value, Dim) else value
 
     def _block(self, block: Block) -> Block:
         inputs = tuple([Leaf("block").making(x.shape, x.dtype).out for x in block.inputs])

@@ -66,7 +66,8 @@ class Form:
         places, found = self._places, self._nodes
         for x in walk(e):
             if id(x) not in places:
-                found.append((x.op, x.dtype, self._value(x), *[places[id(a)] for a in x.args]))
+                value = None if x.value is None else self._value(x)
+                found.append((x.op, x.dtype, value, *[places[id(a)] for a in x.args]))
                 places[id(x)] = len(found) - 1
         return places[id(e)]
 

@@ -68,7 +68,10 @@ class _Rewriting:
     def node_rewritten(self, e: Expr) -> Expr:
         if id(e) not in self.rewritten:
             code = self._only_code(e)
-            if code is not None and e.dtype in (F32, I32, *CODES) and _cost(e, code) >= LEAST_COST:
+            cost = 0 if code is None else _cost(e, code)
+            if code is not None and cost < LEAST_COST and self.node_rewritten(code) is code:
+                made = e  # its operands cost no more
+            elif code is not None and cost >= LEAST_COST and e.dtype in (F32, I32, *CODES):
                 table = self.tables.table(e, code, self.node)
                 made = cast(table.at(cast(self.node_rewritten(code), I32) - bounds(code.dtype)[0]), e.dtype)
             else:
