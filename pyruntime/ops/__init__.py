@@ -6,6 +6,7 @@ import pyruntime.ops.microsoft.fused
 import pyruntime.ops.microsoft.group_attention
 import pyruntime.ops.microsoft.nbits
 import pyruntime.ops.microsoft.norm
+import pyruntime.ops.microsoft.qlinear
 import pyruntime.ops.microsoft.quant
 import pyruntime.ops.microsoft.rotary  # noqa: F401
 from pyruntime.frontend import registry

@@ -33,13 +33,6 @@ _NAMES = {  # by module and domain
     "ops.microsoft.linalg": {
         "com.microsoft": "CDist ComplexMul ComplexMulConj Inverse SparseToDenseMatMul",
     },
-    "ops.microsoft.qlinear": {
-        "com.microsoft": (
-            "DynamicQuantizeLSTM QEmbedLayerNormalization QLinearAdd QLinearAveragePool QLinearConcat "
-            "QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid "
-            "QLinearSoftmax QLinearWhere QuantizeLinear"
-        ),
-    },
     "ops.microsoft.sparse_attention": {
         "com.microsoft": "SparseAttention",
     },
