@@ -157,7 +157,7 @@ class _Emitter:
             (fits, text, k.node, p.name)
             for k in compute_kernels(main.block)
             for p in conditional
-            if p is self.target.provider(k)
+            if p.name == self.target.provider(k).name
             for fits, text in p.conditions(k)
         ]
 
