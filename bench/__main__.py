@@ -46,7 +46,7 @@ COMMANDS = {
     "bits": "models with weights of 4, 8 and 16 bits: size, error, speed",
     "formats": "texts bound to the schemas of JSON Schema's test suite: how many fit, and the time of a mask",
     "lora": "SmolLM2 learns a text with LoRA in the page Tune: seconds a step, memory, loss, texts before and after",
-    "gguf": "processor time of a token and memory of a GGUF file, beside llama.cpp, natively on one thread",
+    "gguf": "processor time of a token and memory of a GGUF file beside llama.cpp; agreement of each type of blocks",
     "chat": "the chat of the demo site: phases to the first word, and ten answers beside transformers'",
     "generate": "a second turn of a chat, and a draft model",
     "site": "what a visitor of the demo site waits for and downloads, page by page",

@@ -2,6 +2,10 @@
 
 Both read the same file and the same prompt of tokens, greedily, in alternation, each in a process of its own. Prints
 milliseconds of processor time of a token (medians), their ratio, and MB that each process has in memory.
+
+`--agreement`, in place of FILE: tiny decoders of random weights of each architecture in each type of blocks. Prints the
+largest difference of a logit, as a share of the largest logit, from onnxruntime's on the same numbers in float32, which
+the package gguf dequantises; of F32 from transformers' on PyTorch (kit/gguf_logits.npz).
 """
 
 from __future__ import annotations
@@ -11,8 +15,14 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
 
 from bench import machine
 from bench.llama_cpp import CACHED, TOKENS, LlamaCpp
@@ -20,10 +30,15 @@ from bench.llama_cpp import CACHED, TOKENS, LlamaCpp
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench gguf", description=__doc__)
-    parser.add_argument("file", type=Path)
+    parser.add_argument("file", type=Path, nargs="?")
+    parser.add_argument("--agreement", action="store_true", help="a table of architectures and types of blocks")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each (default 5)")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
+    if args.agreement:
+        return agreement()
+    if args.file is None:
+        parser.error("give a GGUF file, or --agreement")
     if args.child:
         return serve(args.file)
     command = [sys.executable, "-m", "bench", "gguf", str(args.file), "--child"]
@@ -77,3 +92,57 @@ def serve(file: Path) -> int:
         one = seconds(1)
         print((seconds(1 + TOKENS) - one) / TOKENS, flush=True)
     return 0
+
+
+TYPES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]  # those that the package gguf can write
+
+
+def agreement() -> int:
+    from kit.gguf_models import ARCHITECTURES
+
+    print(f"{'':10}" + "".join(f"{kind:>10}" for kind in TYPES))
+    worst = 0.0
+    with TemporaryDirectory() as folder:
+        for architecture in ARCHITECTURES:
+            cells = [_difference(architecture, kind, Path(folder)) for kind in TYPES]
+            worst = max(worst, *cells)
+            print(f"{architecture:10}" + "".join(f"{cell:10.1e}" for cell in cells), flush=True)
+    print(f"largest difference {worst:.1e}")
+    return int(worst > 1e-4)
+
+
+def _difference(architecture: str, kind: str, folder: Path) -> float:
+    import gguf
+    import onnxruntime
+
+    from kit.gguf_logits import OUT, ROWS
+    from kit.gguf_models import write
+    from pyruntime import InferenceSession
+    from pyruntime.cli import main as command
+
+    path, plain, converted = folder / "codes.gguf", folder / "plain.gguf", folder / "plain.onnx"
+    write(path, architecture, gguf.GGMLQuantizationType[kind])
+    ours = _logits(InferenceSession(path))
+    if kind == "F32":
+        return _apart(ours[-ROWS:], np.load(OUT)[architecture])
+    numbers = {t.name: gguf.quants.dequantize(t.data, t.tensor_type) for t in gguf.GGUFReader(path).tensors}
+    write(plain, architecture, numbers=numbers)
+    with redirect_stdout(StringIO()):
+        command(["convert", str(plain), str(converted)])
+    return _apart(ours, _logits(onnxruntime.InferenceSession(converted, providers=["CPUExecutionProvider"])))
+
+
+def _apart(ours: np.ndarray, theirs: np.ndarray) -> float:
+    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+
+
+def _logits(session: Any) -> np.ndarray:
+    """Of all tokens, read in one run."""
+    from kit.gguf_models import TOKENS as TEXT
+
+    places = np.arange(len(TEXT))[None]
+    feeds = {"input_ids": np.array([TEXT]), "attention_mask": np.ones_like(places), "position_ids": places}
+    caches = {
+        i.name: np.zeros((1, i.shape[1], 0, i.shape[3]), np.float32) for i in session.get_inputs() if "past" in i.name
+    }
+    return np.asarray(session.run(["logits"], {**feeds, **caches})[0][0])

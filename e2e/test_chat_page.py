@@ -175,6 +175,37 @@ def test_without_the_model(page: Page, model: Path, tmp_path: Path) -> None:
         assert page.inner_text(LAST) == written and page.is_enabled("#send")
 
 
+def test_two_tabs(page: Page, model: Path) -> None:
+    """The second one neither shows nor overwrites the chat of the first; without storage for the theme it works."""
+    refused = (
+        "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no', 'SecurityError'); } })"
+    )
+    with Server({"/": SITE, "/models/chat/": model.parent}) as server:
+        page.goto(f"{server.url}/chat/index.html")
+        page.click("#load")
+        page.wait_for_selector("#send:enabled")
+        set_likeliest(page)
+        ask(page, "a program")
+        page.wait_for_function(KEPT)
+        other = page.context.new_page()
+        other.add_init_script(refused)
+        other.goto(f"{server.url}/chat/index.html")
+        other.wait_for_selector("text=Another tab keeps its chat")
+        other.wait_for_selector("#send:enabled, #door:not([hidden])")
+        other.click("#theme")
+        assert other.evaluate("document.documentElement.dataset.theme") in ("dark", "light")
+        if other.is_visible("#load"):
+            other.click("#load")
+        other.wait_for_selector("#send:enabled")
+        set_likeliest(other)
+        ask(other, "b")
+        other.close()
+        page.reload()
+        page.wait_for_selector("#send:enabled, #door:not([hidden])")
+        assert page.inner_text(".message >> nth=0 >> .text") == "a program"
+        assert page.locator(".message").count() == 2
+
+
 @pytest.mark.alone
 def test_the_real_model(page: Page) -> None:
     if not REAL.exists():

@@ -7,7 +7,7 @@ import { linkSettings } from '../lib/settings.js';
 import { unsupported } from '../lib/unsupported.js';
 import { Assistant } from './assistant.js';
 import { Conversation, isSend } from './conversation.js';
-import { keepCaches, keepChat, keptChat, readAgain } from './keep.js';
+import { isKept, keepCaches, keepChat, keptChat, readAgain } from './keep.js';
 import { inJavaScript, inPython } from './programs.js';
 
 /** @typedef {import('./conversation.js').Turn} Turn */
@@ -224,6 +224,7 @@ async function main() {
   connect();
   await linkSettings(['system', 'form', 'schema', 'temperature', 'top-p', 'penalty', 'longest']);
   turns = await keptChat();
+  if (!await isKept) $('#kept').textContent = 'Another tab keeps its chat; this one ends with its tab.';
   conversation.show(turns, false);
   conversation.toEnd();
   if (!await isThere(MODEL)) {

@@ -8,15 +8,27 @@ import { forget, keep, kept } from '../lib/browser_store.js';
 const [MESSAGES, CACHES] = ['chat', 'caches of the chat'];
 /** Without storage they last for this visit. */
 const ignored = () => {};
+const WAIT = 1000; // milliseconds; a tab that is loaded again may still have the lock
+
+/** Whether the chat of this tab is kept: of one tab at a time, so that none overwrites another's. @type {Promise<boolean>} */
+export const isKept = new Promise((resolve) => {
+  const held = () => new Promise(() => resolve(true)); // until the tab closes
+  if (navigator.locks) navigator.locks.request('chat', { signal: AbortSignal.timeout(WAIT) }, held).catch(() => resolve(false));
+  else resolve(true);
+});
 
 /** @param {readonly Turn[]} turns */
-export const keepChat = (turns) => (turns.length ? keep(MESSAGES, turns) : Promise.all([MESSAGES, CACHES].map(forget))).catch(ignored);
+export async function keepChat(turns) {
+  if (await isKept) await (turns.length ? keep(MESSAGES, turns) : Promise.all([MESSAGES, CACHES].map(forget))).catch(ignored);
+}
 
 /** The messages of the last visit. @returns {Promise<Turn[]>} */
-export const keptChat = async () => await kept(MESSAGES) ?? [];
+export const keptChat = async () => (await isKept && await kept(MESSAGES)) || [];
 
 /** Keeps the caches of the newest answer. @param {Assistant} assistant */
-export const keepCaches = ({ writer }) => writer.save().then((caches) => keep(CACHES, caches)).catch(ignored); // or of a model without a text yet
+export async function keepCaches({ writer }) {
+  if (await isKept) await writer.save().then((caches) => keep(CACHES, caches)).catch(ignored); // or of a model without a text yet
+}
 
 /**
  * Reads the messages, so that the next answer begins soon. What the kept caches have is not computed again.

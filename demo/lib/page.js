@@ -19,12 +19,21 @@ function skip(event) {
   /** @type {HTMLElement | null} */ (document.querySelector('main'))?.focus();
 }
 
+/** Null where the browser refuses storage. @template T @param {(storage: Storage) => T} use */
+function withStorage(use) {
+  try {
+    return use(localStorage);
+  } catch {
+    return null;
+  }
+}
+
 /** Light or dark: the system's theme until the user chooses one. */
 function switchTheme() {
   const chosen = document.documentElement.dataset.theme;
   const dark = chosen ? chosen === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
   document.documentElement.dataset.theme = dark ? 'light' : 'dark';
-  localStorage.setItem('theme', dark ? 'light' : 'dark');
+  withStorage((storage) => storage.setItem('theme', dark ? 'light' : 'dark'));
   document.dispatchEvent(new Event('themechange'));
 }
 
@@ -47,7 +56,7 @@ function checkBrowser() {
   document.querySelector('main')?.prepend(Object.assign(document.createElement('p'), { className: 'unsupported', role: 'alert', textContent: text }));
 }
 
-const stored = localStorage.getItem('theme');
+const stored = withStorage((storage) => storage.getItem('theme'));
 if (stored) document.documentElement.dataset.theme = stored;
 onPress('#theme', switchTheme);
 document.querySelector('.skip')?.addEventListener('click', skip);
