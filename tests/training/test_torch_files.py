@@ -170,6 +170,11 @@ ADVICE: list[tuple[str, bytes]] = [
         "", written([node("MatMul", "x val_0", "y", name="a")], {"val_0": W1}, "a.weight", {"val_0": "a.weight"}),
     ),
     (
+        '"t".*optimize=False',
+        written([node("Mul", "x clamp", "h"), node("MatMul", "h a.weight", "y", name="a")],
+                {"a.weight": W1, "clamp": np.array(14.2, np.float32)}, "a.weight t", {"clamp": "t"}),
+    ),
+    (
         '"onnx::Conv_3".*TrainingMode.TRAINING',
         written(CONV, {"onnx::Conv_3": f(4, 4, 1), "at": np.array([2])}),
     ),

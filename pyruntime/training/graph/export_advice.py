@@ -3,6 +3,7 @@ outputs are not what a loss expects."""
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 
@@ -17,6 +18,11 @@ _SCRIPT = "torch.onnx.export(…, training=TrainingMode.TRAINING, do_constant_fo
 _SCORES = "it trains badly: export the model with the scores before it as an output, and name these"
 _COMPUTES = {"cross_entropy": "Softmax", "distill": "Softmax"}
 _PRODUCTS = ("Conv", "ConvTranspose", "FusedMatMul", "Gemm", "MatMul")
+# names of values that the exporter computed, such as the exponential of a temperature
+_COMPUTED = re.compile(
+    r"(abs|add|clamp|cos|div|elu|exp|log|max|min|mul|neg|norm|pow|reciprocal|relu|rsqrt|sigmoid|silu|sin|softmax|softplus"
+    r"|sqrt|square|sub|sum|tanh)(_\d+)?"
+)
 
 
 def warn_of_changes(graph: Graph) -> None:
@@ -47,11 +53,10 @@ def _lost(graph: Graph, notes: TorchNotes) -> list[str]:
     """Parameters that the file lists but does not have: not transposed, under another name, or as one of two that a
     module shares on purpose."""
     missing = [n for n, kind in notes.kinds.items() if kind == PARAMETER and n not in graph.weights]
-    moved = {notes.sources(n)[0]: n for n in graph.weights if len(notes.sources(n)) == 1} if missing else {}
+    kept = [n for n in graph.weights if missing and not any(map(_COMPUTED.fullmatch, (n, *notes.sources(n))))]
+    moved = {notes.sources(n)[0]: n for n in kept if len(notes.sources(n)) == 1}
     products = {n.inputs[1] for n in graph.nodes if n.op in _PRODUCTS and len(n.inputs) > 1}
-    chosen = (
-        [([s for s in notes.sources(n) if s in notes.kinds], w) for n, w in graph.weights.items()] if missing else []
-    )
+    chosen = [([s for s in notes.sources(n) if s in notes.kinds], graph.weights[n]) for n in kept]
     whole = {names[0] for names, w in chosen if len(names) == 1 and _is_whole(w)}
     return [n for n in missing if moved.get(n) not in products and n not in whole and not _is_shared(n, graph, notes)]
 
