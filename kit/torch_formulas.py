@@ -44,6 +44,19 @@ def adam(
         yield w
 
 
+def adafactor(w: np.ndarray, gradients: Gradients, rate: float, decay: float = 0.0, d: float = 1.0) -> Steps:
+    rows = columns = v = 0.0
+    for n, g in enumerate(gradients, 1):
+        share, size = n**-0.8, np.sqrt((w * w).mean())
+        rows = rows + share * ((g * g).mean(-1, keepdims=True) - rows)
+        columns = columns + share * ((g * g).mean(-2, keepdims=True) - columns) if g.ndim > 1 else 0.0
+        v = v + share * (g * g - v)
+        u = g / np.sqrt(rows * columns / rows.mean(-2, keepdims=True) if g.ndim > 1 else v)
+        step = max(1e-3, size) * min(rate, n**-0.5) / max(1.0, np.sqrt((u * u).mean()) / d)
+        w = w * (1 - rate * decay) - step * u
+        yield w
+
+
 # name and settings of an optimiser, the formula, and torch's name and settings
 OPTIMIZERS: list[tuple[str, dict[str, Any], Callable[..., Steps], str, dict[str, Any]]] = [
     ("rmsprop", {"rate": 0.02}, lambda w, g: rmsprop(w, g, 0.02), "RMSprop", {"lr": 0.02}),
@@ -57,6 +70,10 @@ OPTIMIZERS: list[tuple[str, dict[str, Any], Callable[..., Steps], str, dict[str,
     ("adam", {"rate": 0.05, "amsgrad": True, "decay": 0.1}, lambda w, g: adam(w, g, 0.05, 0.1, amsgrad=True),
      "Adam", {"lr": 0.05, "amsgrad": True, "weight_decay": 0.1}),
     ("amsgrad", {"rate": 0.05}, lambda w, g: adam(w, g, 0.05, amsgrad=True), "Adam", {"lr": 0.05, "amsgrad": True}),
+    ("adafactor", {"rate": 0.3, "decay": 0.1}, lambda w, g: adafactor(w, g, 0.3, 0.1),
+     "Adafactor", {"lr": 0.3, "weight_decay": 0.1}),
+    ("adafactor", {"rate": 0.05, "clip": 1.2}, lambda w, g: adafactor(w, g, 0.05, d=1.2),
+     "Adafactor", {"lr": 0.05, "d": 1.2}),
     ("adamw", {"rate": 0.05, "amsgrad": True}, lambda w, g: adam(w, g, 0.05, 0.01, True, True),
      "AdamW", {"lr": 0.05, "amsgrad": True}),
 ]  # fmt: skip
@@ -64,7 +81,7 @@ OPTIMIZERS: list[tuple[str, dict[str, Any], Callable[..., Steps], str, dict[str,
 
 def gradients() -> list[np.ndarray]:
     """Of a matrix of 5 by 3: large ones first, so that AMSGrad differs from Adam."""
-    return [g * 0.7**n for n, g in enumerate(np.random.default_rng(3).normal(size=(8, 5, 3)))]
+    return [g * 0.9**n for n, g in enumerate(np.random.default_rng(3).normal(size=(24, 5, 3)))]
 
 
 # ── schedules: how many times the rate of the optimiser each step has ────────────────────────────────────────────────

@@ -175,6 +175,12 @@ def of_outputs(outputs: list[np.ndarray]) -> bytes:
     )  # fmt: skip
 
 
+def with_gradient(w: np.ndarray) -> bytes:
+    """A model whose gradient is what it is fed: y = Σ w·g"""
+    nodes = [node("Mul", "w g", "p"), node("ReduceSum", "p", "y", keepdims=0)]
+    return model(nodes, {"g": (T.FLOAT, [*w.shape])}, {"y": (T.FLOAT, [])}, {"w": w})
+
+
 def noisy_classes(count: int, seed: int = 0) -> dict[str, np.ndarray]:
     """Feeds of `dense`, whose classes are mostly the largest of the first three inputs."""
     rng = np.random.default_rng(seed)

@@ -35,6 +35,12 @@ TWINS = [
         "tests/test_gguf.py tests/vectors/gguf_tokenizers.json",
     ),
     Twin(
+        "pyruntime/training/graph/traced_functions.py",
+        "web/page/training/traced_functions.js",
+        "operators and attributes of Python, a `Proxy`; the table of methods is `runtime/traced_vocabulary.py`",
+        "tests/training/test_functions.py e2e/test_functions.py",
+    ),
+    Twin(
         "pyruntime/program/dims.py",
         "web/common/dims.js",
         "natively dims become Python functions, because a token evaluates thousands; pages forbid `eval`",

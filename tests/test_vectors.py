@@ -207,7 +207,7 @@ def read_checkpoint(case: Case) -> tuple[Any, str | None]:
 
     def read() -> None:
         tensors, metadata = safetensors.read(b64decode(case["file"]))
-        weights = TrainedWeights([TrainedWeight(*w) for w in case["weights"]], case["count"], False)
+        weights = TrainedWeights([TrainedWeight(*w) for w in case["weights"]], case["count"], [], {})
         fitting = weights.fitting({name: list(t.shape) for name, t in tensors.items()})
         n = StepNumbers({}, "constant", {}, 0, case["loss_scale"])
         go_on_from(metadata, n, case["optimizer"], number_of)

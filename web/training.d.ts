@@ -6,9 +6,25 @@ import type { Bytes, Explanation, Feeds, InferenceSession, MemoryReport, Metrics
 export interface StepResult { readonly loss: number; readonly norm: number; readonly rate: number; readonly step: number; readonly applied: boolean }
 /** weights: of the classes; soft: labels are probabilities; more in docs/training.md. */
 interface LossOfClasses { readonly ignoreIndex?: number | undefined; readonly weights?: readonly number[] | undefined; readonly axis?: number | undefined }
-export type Loss = string | ({ readonly target?: string | undefined; readonly scale?: number | undefined; readonly reduction?: 'mean' | 'sum' | 'batchmean' | undefined } & (
+/** A number, or a list of numbers along one axis. */
+type Operand = TracedTensor | number | readonly number[];
+type Reduction = (axes?: number | readonly number[] | null, keepdims?: boolean) => TracedTensor;
+/** A value of a function that is called once, before there are data. docs/training.md has the meanings of its methods. */
+export type TracedTensor = { readonly [Name in 'abs' | 'neg' | 'exp' | 'log' | 'sqrt' | 'square' | 'sign' | 'floor' | 'round' | 'sin' | 'cos' | 'tanh' | 'erf' | 'sigmoid' | 'relu' | 'softplus' | 'logicalNot' | 'detach']: () => TracedTensor }
+  & { readonly [Name in 'add' | 'sub' | 'mul' | 'div' | 'pow' | 'minimum' | 'maximum' | 'eq' | 'ne' | 'lt' | 'le' | 'gt' | 'ge' | 'logicalAnd' | 'logicalOr']: (other: Operand) => TracedTensor }
+  & { readonly sum: Reduction; readonly mean: Reduction; readonly max: Reduction; readonly min: Reduction;
+    where(a: Operand, b: Operand): TracedTensor; matmul(other: TracedTensor): TracedTensor; pick(labels: TracedTensor): TracedTensor; oneHot(classes: number): TracedTensor;
+    softmax(axis?: number): TracedTensor; logSoftmax(axis?: number): TracedTensor; reshape(shape: readonly number[]): TracedTensor; transpose(axes?: readonly number[]): TracedTensor;
+    unsqueeze(axes?: number | readonly number[]): TracedTensor; squeeze(axes: number | readonly number[]): TracedTensor;
+    /** Of weights and gradients in the function of an optimiser. */ readonly rank: number };
+/** outputs: outputs and inputs of the model by name; labels: targets, which become feeds. Returns a single number. */
+export type LossFunction = (outputs: Readonly<Record<string, TracedTensor>>, labels: Readonly<Record<string, TracedTensor>>) => TracedTensor;
+/** Returns the new weight. state: values by name, which begin with 0 and which the function sets; step: `rate`, `number` (from 1), and other settings. */
+export type UpdateFunction = (weight: TracedTensor, gradient: TracedTensor, state: Record<string, TracedTensor>,
+  step: Readonly<Record<string, TracedTensor>> & { correction(beta: number): TracedTensor }) => TracedTensor;
+export type Loss = string | LossFunction | ({ readonly target?: string | undefined; readonly scale?: number | undefined; readonly reduction?: 'mean' | 'sum' | 'batchmean' | undefined } & (
   | { readonly crossEntropy: string; readonly smoothing?: number | undefined; readonly soft?: boolean | undefined } & LossOfClasses | { readonly nll: string } & LossOfClasses
-  | { readonly mse: string } | { readonly l1: string } | { readonly huber: string; readonly delta?: number | undefined }
+  | { readonly function: LossFunction } | { readonly mse: string } | { readonly l1: string } | { readonly huber: string; readonly delta?: number | undefined }
   | { readonly bce: string; readonly logits?: boolean | undefined; readonly posWeight?: number | readonly number[] | undefined } | { readonly output: string }
   | { readonly kl: string; readonly logTarget?: boolean | undefined } | { readonly cosine: string | readonly string[]; readonly margin?: number | undefined }
   | { readonly triplet: readonly string[]; readonly margin?: number | undefined; readonly swap?: boolean | undefined }
@@ -19,8 +35,8 @@ export interface TrainingOptions extends InferenceSession.SessionOptions {
   // Written by scripts/contract.py from pyruntime/training/graph/recipe.py.
   /** What a step reduces: see losses. */
   loss: Loss | readonly Loss[];
-  /** A name, or `{name: settings}`. */
-  optimizer?: string | Readonly<Record<string, Readonly<Record<string, number | boolean>>>> | undefined;
+  /** A name, `{name: settings}`, or a function. */
+  optimizer?: string | UpdateFunction | Readonly<Record<string, Readonly<Record<string, number | boolean | UpdateFunction>>>> | undefined;
   /** Of the learning rate: see schedules. */
   schedule?: string | Readonly<Record<string, Readonly<Record<string, number | boolean>>>> | undefined;
   /** A rate or a decay of their own for some weights: `[{"match": "head.*", "rate": 0.01, "decay": 0}]`. A weight belongs to the first group that names it; the schedule changes all rates in proportion. */
@@ -41,6 +57,8 @@ export interface TrainingOptions extends InferenceSession.SessionOptions {
   clip?: number | { readonly norm?: number | undefined; readonly value?: number | undefined } | undefined;
   /** The factor μ of a term μ/2·‖w − w₀‖² that holds weights near those that were loaded last, or of the model. */
   proximal?: number | undefined;
+  /** Keeps averages of the weights: after each step ema · average + (1 − ema) · weight, such as 0.999: see Averages. */
+  ema?: number | undefined;
   /** Names of outputs of the model that a step also computes, as training does, in `session.stepOutputs`. */
   stepOutputs?: string | readonly string[] | undefined;
   /** Of masks and random numbers; runs with the same seed and data repeat each other. */
@@ -58,6 +76,8 @@ export interface TrainingOptions extends InferenceSession.SessionOptions {
   // End of the generated part.
 }
 export interface StopOptions { signal?: AbortSignal | undefined }
+/** average: with the averages of the weights, which the option `ema` keeps. */
+export interface AverageOptions { average?: boolean | undefined }
 /** rate: of learning, instead of the schedule's. */
 export interface StepOptions extends StopOptions { rate?: number | undefined }
 /** Tensors by name, whose rows make batches; a list or other iterable of batches; or a function of the epoch's number that returns one of these. */
@@ -82,7 +102,7 @@ export interface TrainingSession {
   /** The gradients of the loss of a batch by name of the weight, without a step. The session needs the option `accumulate`. */
   gradients(feeds: Feeds, options?: StopOptions): Promise<Record<string, Tensor>>;
   apply(options?: StepOptions & { sum?: boolean | undefined }): Promise<StepResult>;
-  evaluate(feeds: Feeds, outputs?: string[], options?: StopOptions): Promise<{ readonly loss: number } & Record<string, any>>;
+  evaluate(feeds: Feeds, outputs?: string[], options?: StopOptions & AverageOptions): Promise<{ readonly loss: number } & Record<string, any>>;
   /** Steps over a set of data, several times; best: number of the best epoch. */
   fit(dataset: FitData, options?: FitOptions): Promise<{ readonly epochs: readonly FitEpoch[]; readonly best: number }>;
   /** Tells the schedule `plateau` a value, such as the loss of held-out data; returns the rate of the next step. */
@@ -90,7 +110,7 @@ export interface TrainingSession {
   parameters(): { name: string; shape: number[]; dtype: string; reason: string }[];
   /** What a step is fed: inputs of the model, and targets. shape: numbers, names of dims, and null for dims without a name; null if the rank is not known. */
   inputs(): { name: string; shape: (number | string | null)[] | null; dtype: string | null }[];
-  weights(): Promise<Record<string, Tensor>>;
+  weights(options?: AverageOptions): Promise<Record<string, Tensor>>;
   setWeights(tensors: Readonly<Record<string, Tensor>>): Promise<void>;
   /** The trained weights as one float32 tensor, in the order of `parameters()`; with `trainableOnly` false followed by running statistics. */
   getContiguousParameters(trainableOnly?: boolean): Promise<Tensor>;
@@ -101,7 +121,7 @@ export interface TrainingSession {
   load(checkpoint: Uint8Array | ArrayBuffer): Promise<void>;
   /** The adapters alone: a safetensors file with PEFT's names. */
   adapter(): Promise<Bytes>;
-  export(): Promise<Bytes>;
+  export(options?: AverageOptions): Promise<Bytes>;
   readonly lossScale: number;
   /** The outputs that the option `stepOutputs` names, of the last batch. */
   readonly stepOutputs: Readonly<Record<string, Tensor>>;

@@ -275,7 +275,7 @@ class Module:
         names = [n for n in self._names if not trainable_only or n in self._state._checkpoint.trained]
         shapes = {n: t.shape if (t := types[n]) is not None else None for n in names}
         weights = [TrainedWeight(n, [int(d or 0) for d in shape or ()], "float32") for n, shape in shapes.items()]
-        return TrainedWeights(weights, len(weights), False)
+        return TrainedWeights(weights, len(weights), [], {})
 
     # ── the session ──────────────────────────────────────────────────────────────────────────────────────────────
 

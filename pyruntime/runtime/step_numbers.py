@@ -16,7 +16,8 @@ KEEP = 4  # 1: add to the gradients of earlier batches, 0: begin again
 SEED = 5
 DRAW = 6  # number of the batch, so that each has random numbers of its own
 LOSS_SCALE = 7  # what the loss is multiplied by before its gradients, so that small ones are no zeros in float16
-COUNT = 8  # of numbers
+NUMBER = 8  # of the step, from 1
+COUNT = 9  # of numbers
 
 # Dynamic loss scaling, as PyTorch's GradScaler does it
 FIRST_SCALE = 65536.0
@@ -65,7 +66,8 @@ class StepNumbers:
         first = 1.0 / (1.0 - power(self.beta1, next_step))
         second = 1.0 / sqrt(1.0 - power(self.beta2, next_step))
         keep = 1.0 if self.waiting > 0 else 0.0
-        return [rate, first, second, scale, keep, self.seed % WORD, self.batch % WORD, self.loss_scale]
+        seed, batch = self.seed % WORD, self.batch % WORD
+        return [rate, first, second, scale, keep, seed, batch, self.loss_scale, next_step % WORD]
 
     def adapts(self, has_loss: bool, is_good: bool) -> bool:
         """Adapt the scale to a batch; returns whether a smaller scale may help the next one. has_loss: its loss is

@@ -20,6 +20,7 @@ KNOWN = [
 ]  # fmt: skip
 MOST_NAMES = 3  # in a warning
 IDLE = "idle/"  # before names of states that tell which rows of moments are 0; checkpoints do not have them
+AVERAGE = "average/"  # before names of the averages of weights
 START = "start/"  # before names of the values that the proximal term holds weights near
 GRADIENT = "gradient/"
 OPTIMIZER = "optimizer/"  # then the name of a moment, a slash, and the weight's name
@@ -33,13 +34,17 @@ class TrainedWeight:
 
 
 class TrainedWeights:
-    """weights: the first `count` are trained, the others are running statistics; is_proximal: whether a term holds
-    weights near the values that were loaded last"""
+    """weights: the first `count` are trained, the others are running statistics; copies: prefixes of the states that
+    begin with the values of the weights: START, AVERAGE; moments: shapes of the optimiser's states that do not have
+    their weight's, by name"""
 
-    def __init__(self, weights: list[TrainedWeight], count: int, is_proximal: bool) -> None:
+    def __init__(
+        self, weights: list[TrainedWeight], count: int, copies: list[str], moments: Mapping[str, list[int]]
+    ) -> None:  # fmt: skip
         self.weights = weights
         self.count = count
-        self.is_proximal = is_proximal
+        self.copies = copies
+        self.moments = moments
 
     def listed(self, trainable_only: bool) -> list[TrainedWeight]:
         return self.weights[0 : self.count] if trainable_only else self.weights
@@ -58,11 +63,22 @@ class TrainedWeights:
         if wanted != shape:
             raise InvalidInput(f'"{name}" has shape {shape_text(wanted)}, not {shape_text(shape)}')
 
-    def anchors(self, names: list[str]) -> list[str]:
-        """Of weights with new values, those that the proximal term holds near these values, as states of START and the
-        weight's name."""
-        trained = [weight.name for weight in self.listed(True)]
-        return [name for name in names if name in trained] if self.is_proximal else []
+    def shape_of(self, state: str) -> list[int]:
+        """Of a weight, or of a state that belongs to one. Errors: InvalidInput"""
+        return self.moments[state] if state in self.moments else self.named(weight_of(state)).shape
+
+    def copied(self, names: list[str], prefixes: list[str]) -> list[list[str]]:
+        """The states that get the values of weights: each one's name, and the weight's. names: of new values, some of
+        which may be of these states; prefixes: of copies"""
+        found: list[list[str]] = []
+        for prefix in [p for p in self.copies if p in prefixes and not any(n.startswith(p) for n in names)]:
+            found += [[prefix + weight.name, weight.name] for weight in self.listed(True) if weight.name in names]
+        return found
+
+    def check_average(self) -> None:
+        """Errors: InvalidInput for a session without averages"""
+        if AVERAGE not in self.copies:
+            raise InvalidInput("this session has no averages of its weights", hint="create it with the option ema")
 
     # ── vectors ──
 
@@ -106,10 +122,9 @@ class TrainedWeights:
         for name in shapes.keys():
             weight = known.get(weight_of(name))
             if weight is not None:
-                if weight.shape != shapes[name]:
-                    text = (
-                        f'"{name}" has shape {shape_text(weight.shape)}, in the checkpoint {shape_text(shapes[name])}'
-                    )
+                shape = self.shape_of(name)
+                if shape != shapes[name]:
+                    text = f'"{name}" has shape {shape_text(shape)}, in the checkpoint {shape_text(shapes[name])}'
                     raise InvalidInput(text)
                 found[name] = weight
         for weight in self.listed(True):
@@ -121,7 +136,7 @@ class TrainedWeights:
 
 def weight_of(name: str) -> str:
     """The weight that a value belongs to, such as that of its optimiser's moments."""
-    for prefix in [START, GRADIENT]:
+    for prefix in [START, GRADIENT, AVERAGE]:
         if name.startswith(prefix):
             return name[len(prefix) :]
     if name.startswith(OPTIMIZER):

@@ -9,17 +9,11 @@ import numpy as np
 import pytest
 
 from kit import torch_formulas as formulas
-from kit.training_networks import T, batch, dense, model, node, of_outputs, random
+from kit.training_networks import T, batch, dense, model, node, of_outputs, random, with_gradient
 from pyruntime import InvalidInput, TrainingSession
 from pyruntime.errors import ExecutionError
 
 CLASSES: dict[str, Any] = {"loss": {"cross_entropy": "y"}}
-
-
-def given(w: np.ndarray) -> bytes:
-    """A model whose gradient is what it is fed: y = Σ w·g"""
-    nodes = [node("Mul", "w g", "p"), node("ReduceSum", "p", "y", keepdims=0)]
-    return model(nodes, {"g": (T.FLOAT, [*w.shape])}, {"y": (T.FLOAT, [])}, {"w": w})
 
 
 @pytest.mark.parametrize("provider", ["wasm", "webgpu"])
@@ -27,7 +21,7 @@ def given(w: np.ndarray) -> bytes:
 def test_optimisers(case: Any, provider: str) -> None:
     kind, settings, formula, *_ = case
     w, gradients = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32), formulas.gradients()
-    with TrainingSession(given(w), loss="y", optimizer={kind: settings}, providers=[provider]) as s:
+    with TrainingSession(with_gradient(w), loss="y", optimizer={kind: settings}, providers=[provider]) as s:
         for g, expected in zip(gradients, formula(w.astype(np.float64), gradients), strict=True):
             s.step({"g": g.astype(np.float32)})
             np.testing.assert_allclose(s.weights()["w"], expected, rtol=1e-4, atol=1e-5)

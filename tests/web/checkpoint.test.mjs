@@ -14,7 +14,7 @@ const GIVEN = [['float64', Float64Array.of(1, 2)], ['int32', Int32Array.of(1, 2)
 
 for (const [dtype, x] of GIVEN) {
   test(`numbers of ${dtype} become those of the weight`, () => {
-    const weights = new TrainedWeights([{ name: 'w', shape: [2], dtype: 'float32' }], 1, false);
+    const weights = new TrainedWeights([{ name: 'w', shape: [2], dtype: 'float32' }], 1, [], {});
     const file = write({ w: { dtype, shape: [2], bytes: new Uint8Array(x.buffer) } }, {});
     const { w } = fromCheckpoint(file, weights, new StepNumbers({}, 'constant', {}, 0, 1), 'sgd');
     assert.deepEqual([...new Float32Array(w.buffer)], [1, 2]);

@@ -81,7 +81,7 @@ const CHECKS = {
   async training_files({ kind, file, tensors, weights, count, optimizer, loss_scale: scale, numbers, refused: text }) {
     const found = {};
     if (kind === 'checkpoint') {
-      const trained = new TrainedWeights(weights.map(([name, shape, dtype]) => ({ name, shape, dtype })), count, false);
+      const trained = new TrainedWeights(weights.map(([name, shape, dtype]) => ({ name, shape, dtype })), count, [], {});
       const own = new StepNumbers({}, 'constant', {}, 0, scale);
       assert.equal(await refused(() => Object.assign(found, fromCheckpoint(bytes(file), trained, own, optimizer))), text);
       if (text === null) assert.deepEqual([[own.step, own.batch, own.waiting, own.goodBatches, own.lossScale], Object.keys(found).sort()], numbers);

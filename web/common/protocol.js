@@ -133,7 +133,8 @@ import { Stop, StopWords } from './stop.js';
  * @property {Record<string, string>} stepOutputs outputs of the model that steps also compute: names in the graph of a step
  * @property {TrainingArtifacts} [artifacts]
  * @property {number} lossScale 0: it adapts
- * @property {boolean} isProximal whether a term holds weights near those that were loaded last
+ * @property {string[]} copies prefixes of the states that begin with the values of weights
+ * @property {Record<string, number[]>} moments shapes of the optimiser's states that do not have their weight's
  */
 /**
  * Of onnxruntime-training (pyruntime/training/graph/artifacts.py). outputs: the loss is first; place: offset and size in the checkpoint;

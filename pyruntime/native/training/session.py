@@ -22,6 +22,7 @@ from pyruntime.options import SessionOptions, absolute, check_training_options, 
 from pyruntime.quantization.folded import folded
 from pyruntime.quantization.host import Host
 from pyruntime.runtime.training_steps import StepResult
+from pyruntime.training.graph.traced_functions import traced
 from pyruntime.training.session.core import Parameter, TrainingCore
 from pyruntime.training.session.file_writing import write_file
 
@@ -42,6 +43,7 @@ class TrainingSession(TrainingCore):
         **options: Any,
     ) -> None:  # fmt: skip
         check_training_options(sess_options)
+        options = traced(options)  # which can be pickled
 
         def opened(graph: Graph, memory: int) -> _StepSession:
             session = _StepSession(model, sess_options, providers, read=lambda _: graph)
@@ -59,9 +61,9 @@ class TrainingSession(TrainingCore):
         else:
             self._turn, self._is_released = RLock(), True
 
-    def export(self, path: str | os.PathLike[str] | None = None) -> bytes:
+    def export(self, path: str | os.PathLike[str] | None = None, *, average: bool = False) -> bytes:
         """See `TrainingCore.export`. With `scales="lsq"`, weights are codes in the file."""
-        data = super().export(None if self._recipe.scales == "lsq" else path)
+        data = super().export(None if self._recipe.scales == "lsq" else path, average=average)
         if self._recipe.scales == "lsq":
             external = External(beside(self._model) if isinstance(self._model, (str, os.PathLike)) else None)
             source = MemorySource(data)

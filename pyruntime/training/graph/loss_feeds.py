@@ -8,6 +8,7 @@ from pyruntime.errors import InvalidInput, NotDifferentiable
 from pyruntime.ir.dtype import F32, F64, I64
 from pyruntime.onnx.graph import TensorType
 from pyruntime.training.graph.loss_models import Loss
+from pyruntime.training.graph.trace_replay import label_ranks
 
 Sizes = tuple[int | None, ...]
 
@@ -18,6 +19,8 @@ def feeds_of(loss: Loss, types: Mapping[str, TensorType | None]) -> dict[str, Te
     for name in (loss.output, *loss.more):
         if name not in types:
             raise InvalidInput(f'output "{name}" does not exist', hint=f"outputs are {', '.join(types)}")
+    if loss.kind == "function":
+        return _of_function(loss, types)
     if not loss.feeds:
         return {}
     output = types[loss.output]
@@ -48,6 +51,17 @@ def _of_classes(loss: Loss, output: TensorType) -> TensorType:
     if axis is not None and -len(sizes) <= axis < len(sizes):
         return TensorType(I64, tuple(d for n, d in enumerate(sizes) if n != axis % len(sizes)))
     return TensorType(I64, (sizes[0], *[None] * (len(sizes) - 2)))
+
+
+def _of_function(loss: Loss, types: Mapping[str, TensorType | None]) -> dict[str, TensorType]:
+    """Labels of a function: their ranks follow from what it combines them with."""
+    known = {}
+    for name in (loss.output, *loss.more):
+        if (output := types[name]) is None or output.shape is None:
+            raise NotDifferentiable(f'the model does not declare the shape of "{name}"')
+        known[name] = len(output.shape)
+    ranks = label_ranks(loss.settings["nodes"], known)
+    return {n: TensorType(I64 if is_whole else F32, (None,) * rank) for n, (rank, is_whole) in ranks.items()}
 
 
 def _of_pairs(loss: Loss, output: TensorType) -> TensorType:

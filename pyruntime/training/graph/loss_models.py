@@ -11,6 +11,7 @@ from pyruntime.errors import InvalidInput
 from pyruntime.onnx.model_file import whole
 from pyruntime.training.graph.option_checks import check_names, limit, number
 from pyruntime.training.graph.recipe_tables import LOSSES
+from pyruntime.training.graph.trace_check import check_trace
 
 WITH_MODEL = ("onnx", "distill")
 
@@ -32,6 +33,16 @@ class Loss:
     @property
     def feeds(self) -> tuple[str, ...]:
         return (self.target, *self.lengths) if self.target else self.lengths
+
+
+def function_loss(trace: Any, scale: float) -> Loss:
+    """A loss that is a function: its trace."""
+    nodes = check_trace(trace, ("output", "label"))
+    outputs, labels = ([n[2]["name"] for n in nodes if n[0] == kind] for kind in ("output", "label"))
+    if not outputs:
+        raise InvalidInput("the function of the loss reads no output of the model", hint="lambda outputs, labels: …")
+    label, lengths = (labels[0], tuple(labels[1:])) if labels else ("", ())
+    return Loss("function", outputs[0], label, scale, {"nodes": nodes}, tuple(outputs[1:]), lengths)
 
 
 def graph_of_loss(value: Mapping[str, Any], scale: float) -> Loss:

@@ -18,6 +18,7 @@ from pyruntime.ops.standard.reduce import log_softmax_of
 from pyruntime.training.graph.ctc import Chain, ctc_of, mean_of
 from pyruntime.training.graph.distance_losses import pairs, triplet
 from pyruntime.training.graph.graph_names import COPY, DOMAIN
+from pyruntime.training.graph.trace_replay import Replay
 
 LOW = 1e-38  # the least probability of which a logarithm is taken
 
@@ -25,6 +26,8 @@ LOW = 1e-38  # the least probability of which a logarithm is taken
 @op("Loss", since=1, domain=DOMAIN)
 def loss(t: Tracer, y: Tensor, *others: Tensor, kind: str, settings: str) -> Tensor:
     """A scalar. others: further outputs of the model, then feeds. kind: see `recipe_tables.LOSSES`"""
+    if kind == "function":
+        return function(t, (y, *others), json.loads(settings)["nodes"])
     if not y.dtype.is_float:
         raise t.unsupported(f"a loss of {y.dtype} numbers has no gradient", "the output must be a float")
     work = F64 if y.dtype is F64 else F32
@@ -46,6 +49,19 @@ def total(t: Tracer, *losses: Tensor, scales: str) -> Tensor:
         found = part if found is None else t.map(X + Y, found, t.cast(part, found.dtype))
     assert found is not None
     return found
+
+
+def function(t: Tracer, tensors: Sequence[Tensor], nodes: list[Any]) -> Tensor:
+    """A loss that users write. tensors: those that the leaves of its trace read, outputs first"""
+    named = {(kind, n[2]["name"]): None for kind in ("output", "label") for n in nodes if n[0] == kind}
+    leaves = dict(zip(named, tensors, strict=True))
+    work = F64 if any(x.dtype is F64 for x in tensors) else F32
+
+    def leaf(kind: str, name: str) -> Tensor:
+        x = leaves[kind, name]
+        return t.cast(x, work) if x.dtype.is_float else x
+
+    return _as_scalar(t, t.cast(Replay(t, nodes, leaf, work).results[0], work))
 
 
 def _as_scalar(t: Tracer, x: Tensor) -> Tensor:

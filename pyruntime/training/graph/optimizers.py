@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pyruntime.ir.expr import Expr, const, maximum, select, sqrt
+from pyruntime.ir.kernel import Tensor
 from pyruntime.runtime.step_numbers import FIRST, RATE, SECOND
 
 Settings = Mapping[str, float]
@@ -15,14 +16,15 @@ Settings = Mapping[str, float]
 @dataclass(frozen=True, slots=True)
 class Rule:
     """moments: names of the states that a weight has; numbers: of the step, which it needs, the rate first
-    (pyruntime/runtime/step_numbers.py); new: (weight, *moments, gradient, *numbers) -> their new values; decay:
-    "gradient" if it adds to gradients, so that moments change where the gradient is 0; "weight" if it shrinks weights,
-    "" without decay"""
+    (pyruntime/runtime/step_numbers.py); new: (weight, *moments, gradient, *tensors, *numbers) -> new values;
+    decay: "gradient" if it adds to gradients, so that moments change where the gradient is 0; "weight" if it shrinks
+    weights, "" without decay; tensors: further operands, of the weight's shape or of one number"""
 
     moments: tuple[str, ...]
     numbers: tuple[int, ...]
     new: Callable[..., Sequence[Expr]]
     decay: str
+    tensors: tuple[Tensor, ...] = ()
 
 
 def sgd(s: Settings) -> Rule:

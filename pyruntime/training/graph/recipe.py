@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from pyruntime.errors import InvalidInput
+from pyruntime.runtime.trained_weights import AVERAGE, START
 from pyruntime.training.adapters.lora import lora_of
-from pyruntime.training.graph.loss_models import Loss, distillation, graph_of_loss
+from pyruntime.training.graph.loss_models import Loss, distillation, function_loss, graph_of_loss
 from pyruntime.training.graph.option_checks import check_names, limit, not_negative, number, single
 from pyruntime.training.graph.recipe_tables import (
     ABOVE_ZERO,
@@ -28,6 +29,8 @@ from pyruntime.training.graph.recipe_tables import (
     WITHOUT_TARGET,
     Alias,
 )
+from pyruntime.training.graph.trace_check import function_optimizer
+from pyruntime.training.graph.traced_functions import FUNCTIONS, trace_update, traced
 
 MODES = ("train", "inference")
 DYNAMIC = 0.0  # a scale of the loss
@@ -51,7 +54,8 @@ class Recipe:
     step_outputs: outputs of the model that a step may also return, as training computes them; lora: settings of
     adapters; loss_scale: DYNAMIC, a number (1: none), or None: dynamic if the model computes in float16; memory: bytes
     that a step may need, weights included (0: no limit); groups: of weights with settings of their own; positive: names
-    of weights that are scales of quantisation"""
+    of weights that are scales of quantisation; update: of an optimiser that is a function, its trace for each rank;
+    ema: how much of the averages of weights a step keeps (0: no averages)"""
 
     losses: tuple[Loss, ...]
     optimizer: str
@@ -76,6 +80,18 @@ class Recipe:
     scales: str = "fixed"
     zeros: str = "train"
     positive: tuple[str, ...] = ()
+    update: tuple[Any, ...] = ()
+    ema: float = 0.0
+
+    @property
+    def step_settings(self) -> Mapping[str, float]:
+        """Of the optimiser, which the host of a step knows."""
+        return {"rate": self.settings["rate"]} if self.update else self.settings
+
+    @property
+    def copies(self) -> list[str]:
+        """Prefixes of the states that begin with the values of weights."""
+        return [*([START] if self.proximal else []), *([AVERAGE] if self.ema else [])]
 
     def settings_of(self, name: str, shape: Sequence[Any]) -> dict[str, float]:
         """The settings of the optimiser for a weight: of the first group that it belongs to."""
@@ -92,7 +108,7 @@ class Recipe:
     def from_json(text: str) -> Recipe:
         data = json.loads(text)
         losses = tuple(Loss(**loss) for loss in data.pop("losses"))
-        names = ("trainable", "frozen", "step_outputs", "no_decay", "positive")
+        names = ("trainable", "frozen", "step_outputs", "no_decay", "positive", "update")
         lists = {k: None if data[k] is None else tuple(data[k]) for k in names}
         groups = tuple(Group(**{**group, "match": tuple(group["match"])}) for group in data["groups"])
         return Recipe(**{**data, **lists, "losses": losses, "groups": groups})
@@ -100,15 +116,17 @@ class Recipe:
 
 def recipe_of(options: Mapping[str, Any]) -> Recipe:
     """The recipe of a session's options. Errors: InvalidInput names the option."""
-    options = {name: value for name, value in options.items() if value is not None}
+    options = traced({name: value for name, value in options.items() if value is not None})
     check_names("option", options, OPTIONS)
     found = {name: option.checked(options.get(name, option.default)) for name, option in OPTIONS.items()}
     if found["lora"] and found["zeros"] == "keep":
         raise InvalidInput('zeros="keep" is not for adapters', hint="half of their matrices start as zeros")
-    (optimizer, settings), (schedule, timing), (norm, value) = (found[n] for n in ("optimizer", "schedule", "clip"))
-    same = ("trainable", "lora", "mode", "proximal", "seed", "loss_scale", "memory", "scales", "zeros")  # fields
+    (schedule, timing), (norm, value) = (found[n] for n in ("schedule", "clip"))
+    optimizer, settings, update = found["optimizer"]
+    same = ("trainable", "lora", "mode", "proximal", "seed", "loss_scale", "memory", "scales", "zeros", "ema")  # fields
     return Recipe(
-        losses=found["loss"], optimizer=optimizer, settings=settings, schedule=schedule, schedule_settings=timing,
+        losses=found["loss"], optimizer=optimizer, settings=settings, update=update,
+        schedule=schedule, schedule_settings=timing,
         frozen=found["frozen"] or (), accumulates=found["accumulate"], norm_limit=norm, value_limit=value,
         goes_on_after_nan=found["on_nan"] == "go on", step_outputs=found["step_outputs"] or (),
         groups=_of_optimizer(found["groups"], settings), no_decay=found["no_decay"] or (),
@@ -171,6 +189,12 @@ def _clip(value: Any) -> tuple[float, float]:
     check_names("kind of clip", value, ("norm", "value"))
     norm, each = (limit(f"clip.{kind}", value[kind]) if kind in value else 0.0 for kind in ("norm", "value"))
     return norm, each
+
+
+def _ema(value: Any) -> float:
+    if value is not None and not 0 < number("ema", value) < 1:
+        raise InvalidInput(f"ema cannot be {value!r}", hint="a number between 0 and 1, such as 0.999")
+    return float(value or 0.0)
 
 
 def _loss_scale(value: Any) -> float | None:
@@ -241,10 +265,14 @@ def _loss(value: Any, n: int) -> list[Loss]:
         return [graph_of_loss(rest, scale)]
     if "distill" in rest:
         return distillation(rest, target, scale)
+    if "function" in rest:
+        check_names("setting of function", rest, ("function",))
+        return [function_loss(rest["function"], scale)]
     kind = next((k for k in rest if k in LOSSES or k == "output"), "")
     if not kind:
         names = ", ".join(f'"{name}"' for name in rest) or "without a name"
-        raise InvalidInput(f"loss {names} is not known", hint=f"known: output, onnx, distill, {', '.join(LOSSES)}")
+        known = ("output", "onnx", "distill", "function", *LOSSES)
+        raise InvalidInput(f"loss {names} is not known", hint=f"known: {', '.join(known)}")
     compared = rest.pop(kind)
     lengths = tuple(rest.pop(name, name if n == 0 else f"{name}{n + 1}") for name in LENGTHS.get(kind, ()))
     settings = LOSSES.get(kind, {})
@@ -334,6 +362,15 @@ def _all_losses(value: Any) -> tuple[Loss, ...]:
     return _losses(value)
 
 
+def _optimizer(value: Any) -> tuple[str, dict[str, float], tuple[Any, ...]]:
+    """Name, settings, and the traces of a function."""
+    if not isinstance(value, Mapping) or "function" not in value:
+        name, settings = _choice("optimizer", value, OPTIMIZERS)
+        function = FUNCTIONS.get(name)
+        return name, settings, tuple(trace_update(function)) if function else ()
+    return function_optimizer(single("optimizer", value)[1])
+
+
 def _schedule(value: Any) -> tuple[str, dict[str, float]]:
     name, settings = _choice("schedule", value, SCHEDULES)
     if settings.get("steps", 1) <= 0:
@@ -355,8 +392,8 @@ _NAMES = "string | readonly string[]"
 OPTIONS = {
     "loss": TrainingOption(_all_losses, "Loss | readonly Loss[]", None, "what a step reduces: see [losses](#losses)"),
     "optimizer": TrainingOption(
-        lambda value: _choice("optimizer", value, OPTIMIZERS), f"string | {_SETTINGS.format('number | boolean')}",
-        "adamw", "a name, or `{name: settings}`",
+        _optimizer, f"string | UpdateFunction | {_SETTINGS.format('number | boolean | UpdateFunction')}",
+        "adamw", "a name, `{name: settings}`, or [a function](#functions)",
     ),
     "schedule": TrainingOption(
         _schedule, f"string | {_SETTINGS.format('number | boolean')}", "constant",
@@ -400,6 +437,11 @@ OPTIONS = {
     "proximal": TrainingOption(
         partial(not_negative, "proximal"), "number", 0.0,
         "the factor μ of a term μ/2·‖w − w₀‖² that holds weights near those that were loaded last, or of the model",
+    ),
+    "ema": TrainingOption(
+        _ema, "number", None,
+        "keeps averages of the weights: after each step ema · average + (1 − ema) · weight, such as 0.999: see "
+        "[Averages](#averages)",
     ),
     "step_outputs": TrainingOption(
         partial(_patterns, "step_outputs"), _NAMES, None,

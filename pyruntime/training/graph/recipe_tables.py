@@ -29,6 +29,7 @@ OPTIMIZERS: dict[str, dict[str, float]] = {
     "adamw": {**_ADAM, "decay": 0.01, "amsgrad": False, "transformers": False},
     "adagrad": {"rate": 0.01, "epsilon": 1e-10, "decay": 0.0},
     "lion": {"rate": 1e-4, "beta1": 0.9, "beta2": 0.99, "decay": 0.0},
+    "adafactor": {"rate": 0.01, "exponent": 0.8, "epsilon": 2.0**-23, "smallest": 1e-3, "clip": 1.0, "decay": 0.0},
     "rmsprop": {"rate": 0.01, "alpha": 0.99, "epsilon": 1e-8, "momentum": 0.0, "centered": False, "decay": 0.0},
 }
 _WARMUP = {"warmup": 0, "from_zero": False}

@@ -31,16 +31,16 @@ class Updates:
     def write(self, states: Sequence[Tensor], of: Sequence[Tensor], scalars: Sequence[int], new: New) -> None:
         """The new values of states of one shape: new(*states, *of, *scalars), element by element.
 
-        of: tensors of the same shape; scalars: places in `numbers`"""
+        of: tensors of the same shape, or of one number; scalars: places in `numbers`"""
         size = sh.size(states[0].shape)
-        flat = [self.t.reshape(x, (size,)) for x in (*states, *[settled(self.t, x) for x in of])]
+        flat = [self.t.reshape(x, (sh.size(x.shape),)) for x in (*states, *[settled(self.t, x) for x in of])]
 
         def body(k: Builder, *out: Tensor) -> None:
             with k.parallel(dim(sh.ceildiv(size, CHUNK) * self.times)) as block:
                 low = k.let(block * CHUNK)
                 element = self._element(k, out, scalars, new)
                 with k.loop(k.let(minimum(dim(size) - low, CHUNK)), "vector") as i:
-                    element((low + i,), [x.at(low + i) for x in flat[len(states) :]])
+                    element((low + i,), [x.at(0 if x.shape == (1,) else low + i) for x in flat[len(states) :]])
 
         self._record("update", flat[: len(states)], [*flat, self.numbers], body)
 

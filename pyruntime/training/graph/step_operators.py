@@ -19,11 +19,12 @@ from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, W, X, Y, Z, cast, const, maximum, minimum, select, sqrt
 from pyruntime.ir.kernel import Leaf, Tensor
 from pyruntime.ir.shape import AnyDim, Shape
-from pyruntime.runtime.step_numbers import KEEP, LOSS_SCALE, SCALE
-from pyruntime.runtime.trained_weights import IDLE, START
+from pyruntime.runtime.step_numbers import KEEP, LOSS_SCALE, NUMBER, RATE, SCALE
+from pyruntime.runtime.trained_weights import AVERAGE, IDLE, START
 from pyruntime.training.derive.gradients import gradients
 from pyruntime.training.derive.row_gradients import RowGradient, row_gradient
 from pyruntime.training.graph import optimizers
+from pyruntime.training.graph.function_rule import FunctionRule
 from pyruntime.training.graph.graph_names import DOMAIN
 from pyruntime.training.graph.learned_scales import positive
 from pyruntime.training.graph.recipe import Recipe
@@ -99,11 +100,13 @@ class _Step:
         self.recipe = recipe
         self.numbers = numbers
         self.is_scaled = recipe.loss_scale != 1.0
+        self.functions: dict[str, FunctionRule] = {}  # what an optimiser that is a function does, by name of the weight
 
     def result(
         self, loss: Tensor, weights: dict[str, Tensor], sums: Sequence[Tensor], statistics: list[tuple[Tensor, Tensor]]
     ) -> tuple[Tensor, ...]:
         """Update the weights, or the sums if there are any, and the running statistics."""
+        self._find_functions(weights)
         flows = self._flows(loss, weights)
         squares = self._squares([g.values if isinstance(g, RowGradient) else g for g in flows.values()], 1)
         good = self._good(loss, squares)
@@ -121,6 +124,7 @@ class _Step:
 
     def applied(self, weights: dict[str, tuple[Tensor, Tensor]], times: AnyDim) -> Tensor:
         """Update weights by the sums of earlier runs, if times is 1."""
+        self._find_functions({name: w for name, (w, _) in weights.items()})
         squares = self._squares([g for _, g in weights.values()], times)
         good = self._good(None, squares)
         up = self._updates(good, squares, times)
@@ -136,7 +140,7 @@ class _Step:
         scale = self.number(LOSS_SCALE)
         seed = t.compute((), lambda: cast(scale, loss.dtype)) if self.is_scaled else t.fill((), 1.0, loss.dtype)
         found = gradients(t, {loss: seed}, list(weights.values()))
-        flows = {name: self._compact(g) for name, g in zip(weights, found.of, strict=True) if g is not None}
+        flows = {name: self._compact(name, g) for name, g in zip(weights, found.of, strict=True) if g is not None}
         if len(flows) < len(weights):
             text = _not_trained(list(weights), found.stopped)
             if not flows:
@@ -154,9 +158,10 @@ class _Step:
             for name, g in flows.items()
         }
 
-    def _compact(self, g: Tensor) -> Tensor | RowGradient:
-        """The gradient as a RowGradient, if it is a sum of rows and nothing but the optimiser reads it."""
-        rows = None if self.recipe.accumulates or self.recipe.proximal else row_gradient(self.t, g)
+    def _compact(self, name: str, g: Tensor) -> Tensor | RowGradient:
+        """The gradient as a RowGradient, if it is a sum of rows and nothing but the optimiser reads it, row by row."""
+        is_whole = name in self.functions and not self.functions[name].is_local
+        rows = None if self.recipe.accumulates or self.recipe.proximal or is_whole else row_gradient(self.t, g)
         return rows or g
 
     # ── scalars ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -221,33 +226,73 @@ class _Step:
     def _apply(self, up: Updates, weights: Mapping[str, tuple[Tensor, Tensor | RowGradient]]) -> None:
         for name, (weight, gradient) in weights.items():
             settings = self.recipe.settings_of(name, weight.shape)
-            rule = optimizers.KINDS[self.recipe.optimizer](settings)
-            states = [weight, *[self._state(f"optimizer/{m}/{name}", weight.shape, weight) for m in rule.moments]]
+            pulled = gradient if isinstance(gradient, RowGradient) else self._pulled(name, weight, gradient)
+            rule, moments, others = self._rule(up, name, weight, pulled, settings)
+            states = [weight, *[moments[m] for m in rule.moments]]
+            states += [self._state(AVERAGE + name, weight.shape, weight)] if self.recipe.ema else []
             new = self._new(rule, settings["rate"], name, len(weight.shape))
-            scalars = [FACTOR, *[OF_STEP + n for n in rule.numbers]]
-            if isinstance(gradient, RowGradient):
-                rests = rule.decay != "gradient"
+            scalars = [FACTOR, *[OF_STEP + n for n in (*rule.numbers, NUMBER)]]
+            if isinstance(pulled, RowGradient):
+                rests = rule.decay != "gradient" and not self.recipe.ema
                 idle = self._state(IDLE + name, weight.shape[:1], weight) if rests else None
-                up.write_rows(states, gradient, scalars, new, idle, rule.decay == "weight")
+                up.write_rows(states, pulled, scalars, new, idle, rule.decay == "weight")
             else:
-                up.write(states, [self._pulled(name, weight, gradient)], scalars, new)
+                up.write(states, [pulled, *rule.tensors], scalars, new)
+            for state, value in others:  # now that nothing reads the old value
+                up.write([state], [value], [], lambda _, value: [value])
+
+    def _find_functions(self, weights: Mapping[str, Tensor]) -> None:
+        for name, w in weights.items() if self.recipe.update else ():
+            settings = self.recipe.settings_of(name, w.shape)
+            self.functions[name] = FunctionRule(self.t, self.recipe.update[w.rank], w, settings)
+
+    def _rule(
+        self, up: Updates, name: str, weight: Tensor, gradient: Tensor | RowGradient, settings: Mapping[str, float]
+    ) -> tuple[optimizers.Rule, dict[str, Tensor], list[tuple[Tensor, Tensor]]]:  # fmt: skip
+        """The rule, the states of the optimiser, and those of other shapes than the weight's with their new values."""
+        function = self.functions.get(name)
+        known = optimizers.KINDS[self.recipe.optimizer](settings) if function is None else function.rule(())
+        shapes = dict.fromkeys(known.moments, weight.shape) if function is None else function.states
+        moments = {m: self._state(f"optimizer/{m}/{name}", s, weight) for m, s in shapes.items()}
+        if function is None or function.is_local or isinstance(gradient, RowGradient):
+            return known, moments, []
+        t = self.t
+
+        def number(n: int, times: float = 1.0) -> Tensor:
+            return t.compute((), lambda: cast(up.numbers.at(n), weight.dtype) * times)
+
+        found = function.replayed({
+            ("weight", ""): weight, ("gradient", ""): t.map(self._limited(X * Y), gradient, number(FACTOR)),
+            ("number", "rate"): number(OF_STEP + RATE, settings["rate"] / (self.recipe.settings["rate"] or 1.0)),
+            ("number", "number"): number(OF_STEP + NUMBER), **{("state", m): x for m, x in moments.items()},
+        })  # fmt: skip
+        new = zip(moments.values(), found.results[1:], strict=True)
+        others = [(x, value) for x, value in new if x.shape != weight.shape]
+        return function.rule([found.values[n] for n in function.before]), moments, others
+
+    def _limited(self, g: Expr) -> Expr:
+        limit = self.recipe.value_limit
+        return g if limit <= 0 else minimum(maximum(g, -limit), limit)
 
     def _new(self, rule: optimizers.Rule, rate: float, name: str, rank: int) -> New:
         """What `Updates` calls for a weight with this rate of learning."""
         is_scale, keeps_zeros = name in self.recipe.positive, self.recipe.zeros == "keep" and rank > 1
-        count, limit, usual = 1 + len(rule.moments), self.recipe.value_limit, self.recipe.settings["rate"]
+        usual, ema, is_relative = self.recipe.settings["rate"], self.recipe.ema, self.recipe.optimizer != "sgd"
+        count, more = 1 + len(rule.moments), len(rule.tensors)
+        first = count + 1 if ema else count  # of the operands that are no states
 
         def new(*of: Expr) -> Sequence[Expr]:
-            states, (g, factor, *numbers) = of[:count], of[count:]
-            g = g * factor
-            g = g if limit <= 0 else minimum(maximum(g, -limit), limit)
+            states, average, (g, *rest) = of[:count], of[count:first], of[first:]
+            tensors, (factor, *numbers, step) = rest[:more], rest[more:]
             if rate != usual:
                 numbers[0] = numbers[0] * (rate / usual)
-            made = rule.new(*states, g, *numbers)
-            is_relative = self.recipe.optimizer != "sgd"
+            made = [*rule.new(*states, self._limited(g * factor), *tensors, *numbers)]
             if keeps_zeros:
-                return [select(states[0] == 0.0, states[0], made[0]), *made[1:]]
-            return [positive(states[0], made[0], is_relative), *made[1:]] if is_scale else made
+                made[0] = select(states[0] == 0.0, states[0], made[0])
+            elif is_scale:
+                made[0] = positive(states[0], made[0], is_relative)
+            keep = select(step > 1.5, const(ema, made[0].dtype), 0.0)
+            return [*made, *[a * keep + made[0] * (1.0 - keep) for a in average]]
 
         return new
 

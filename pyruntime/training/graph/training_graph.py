@@ -14,17 +14,20 @@ from typing import Any, ClassVar
 from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import BF16, BY_NAME, F16, F32, DType
 from pyruntime.ir.reference import round_float
+from pyruntime.ir.shape import Shape
 from pyruntime.onnx.edit import NodeWriters
 from pyruntime.onnx.graph import Graph, Node, TensorType, Value, Weight, tensor_type, uses
 from pyruntime.onnx.sources import MemorySource
 from pyruntime.onnx.weight_values import elements
 from pyruntime.onnx.write import Piece
 from pyruntime.runtime.step_numbers import COUNT
+from pyruntime.runtime.trained_weights import OPTIMIZER
 from pyruntime.runtime.training_steps import APPLIED, APPLY, LOSS, NUMBERS, RESULT
 from pyruntime.training.adapters.lora import Lora, Merge, with_lora
 from pyruntime.training.adapters.side_nodes import side_nodes
 from pyruntime.training.graph import losses, step_operators  # noqa: F401  their operators
 from pyruntime.training.graph.export_advice import warn_of_changes, warn_of_probabilities
+from pyruntime.training.graph.function_rule import shapes_of
 from pyruntime.training.graph.graph_names import COPY, DOMAIN
 from pyruntime.training.graph.inference_mode import in_inference, inference_writers
 from pyruntime.training.graph.learned_scales import REASON, learned_scales, scales_of, with_learned_scales
@@ -87,6 +90,13 @@ class Training:
         found = {n: self.graph.weights[n] for n in (*own, *self.merges)}
         return {n: (BY_NAME[self.halves.get(n, w.dtype.name)], w.shape) for n, w in found.items()}
 
+    @property
+    def moments(self) -> dict[str, Shape]:
+        """Shapes of the optimiser's states that do not have their weight's, by name."""
+        weights = [self.graph.weights[n] for n in (self.weights if self.recipe.update else ())]
+        found = [(w, shapes_of(self.recipe.update[len(w.shape)], w.shape)[1]) for w in weights]
+        return {f"{OPTIMIZER}{m}/{w.name}": s for w, of in found for m, s in of.items() if m and s != w.shape}
+
     def in_file(self) -> dict[str, Any]:
         """Nothing: sessions open no Program that trains."""
         return {}
@@ -104,13 +114,14 @@ class Training:
             "outputs": list(self.outputs),
             "accumulates": recipe.accumulates,
             "optimizer": recipe.optimizer,
-            "settings": {**recipe.settings},
+            "settings": {**recipe.step_settings},
             "schedule": recipe.schedule,
             "timing": {**recipe.schedule_settings},
             "seed": recipe.seed,
             "lora": None if self.lora is None else {"names": self.lora.names, "config": self.lora.config()},
             "lossScale": recipe.loss_scale,
-            "isProximal": recipe.proximal != 0,
+            "copies": recipe.copies,
+            "moments": {name: [*shape] for name, shape in self.moments.items()},
             "stepOutputs": {**self.step_outputs},
             **({} if self.artifacts is None else {"artifacts": self.artifacts}),
         }
@@ -134,6 +145,7 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
     graph = with_learned_scales(graph, learned)
     weights += [] if lora is None else lora.names
     _check_groups(recipe, weights)
+    _check_ranks(graph, recipe, weights)
     mode = training_mode(graph) if recipe.mode == "train" else TrainingMode()
     graph = in_inference(graph)
     loss = _Losses(graph, recipe)
@@ -196,6 +208,14 @@ def _check_groups(recipe: Recipe, weights: Sequence[str]) -> None:
             raise InvalidInput(f'no trained weight has a name like "{pattern}"', hint=f"weights are {known}")
 
 
+def _check_ranks(graph: Graph, recipe: Recipe, weights: Sequence[str]) -> None:
+    """Errors: InvalidInput for a weight with more axes than an optimiser that is a function is traced for"""
+    for name in weights if recipe.update else ():
+        if (rank := len(graph.weights[name].shape)) >= len(recipe.update):
+            text = f'"{name}" has {rank} axes: too many for the optimizer "{recipe.optimizer}"'
+            raise InvalidInput(text, hint=f"up to {len(recipe.update) - 1}; leave it out by `frozen`")
+
+
 def _with_masters(graph: Graph, names: Sequence[str]) -> tuple[Graph, dict[str, str]]:
     """The graph in which weights of 16 bits that are trained are kept in float32, and cast where they are read."""
     weights, casts = dict(graph.weights), []
@@ -239,8 +259,10 @@ class _Losses:
         self._losses = recipe.losses
         self._graphs = {n: LossGraph(model, x, n) for n, x in enumerate(recipe.losses) if x.kind in WITH_MODEL}
         self.feeds: dict[str, Value] = {}
-        types = {v.name: tensor_type(v.type) for v in model.outputs}
+        outputs = {v.name: tensor_type(v.type) for v in model.outputs}
+        inputs = {v.name: tensor_type(v.type) for v in model.inputs}
         for n, loss in enumerate(recipe.losses):
+            types = {**inputs, **outputs} if loss.kind == "function" else outputs
             if n in self._graphs:
                 self.feeds = {v.name: v for v in self._graphs[n].feeds} | self.feeds
             else:

@@ -7,12 +7,13 @@ import json
 import os
 import warnings
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from math import nan, prod
 from pathlib import Path
 from threading import RLock
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from pyruntime.arguments import checks_arguments
 from pyruntime.errors import InvalidInput, SessionFailed, file_bytes
@@ -24,6 +25,7 @@ from pyruntime.onnx.sources import FileSource, MemorySource
 from pyruntime.runtime.fitting import FitEpoch, FitPlan, row_order
 from pyruntime.runtime.step_numbers import StepNumbers
 from pyruntime.runtime.trained_weights import (
+    AVERAGE,
     GRADIENT,
     IDLE,
     START,
@@ -37,7 +39,7 @@ from pyruntime.session.memory_report import MemoryReport
 from pyruntime.session.model_source import check_model
 from pyruntime.session.specialisation import text_of_differing_dims
 from pyruntime.training.adapters.adapter_file import Adapter, adapter_files
-from pyruntime.training.adapters.lora import Lora, Merge
+from pyruntime.training.adapters.lora import Lora
 from pyruntime.training.files import safetensors
 from pyruntime.training.files.safetensors import Stored
 from pyruntime.training.graph.option_checks import not_negative
@@ -46,9 +48,7 @@ from pyruntime.training.graph.training_graph import training_graph
 from pyruntime.training.session.file_writing import assembled, write_file
 from pyruntime.training.session.fitting import Data, FitResult, as_given, fit
 from pyruntime.training.session.label_errors import placed_labels
-from pyruntime.training.session.state_values import StateValues
-
-T = TypeVar("T")
+from pyruntime.training.session.places import Arrays, StepSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,59 +70,9 @@ class Input:
     dtype: str | None
 
 
-class StepSession(Protocol):
-    """An inference session for the graph of the steps."""
-
-    id: int  # in events
-
-    def check_feeds(self, input_feed: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
-        """Feeds of a run for these outputs, as values with a shape. Errors: InvalidInput"""
-
-    def run(self, output_names: Sequence[str], input_feed: Mapping[str, Any], run_options: Any) -> list[Any]: ...
-
-    def tell(self, kind: str, **event: Any) -> None:
-        """Give listeners of "session" an event."""
-
-    def with_states(self, work: Callable[[StateValues[Any]], T]) -> T:
-        """The result of `work`, while no run is under way."""
-
-    def metrics(self) -> Mapping[str, Any]: ...
-
-    def explain(self) -> dict[str, Any]: ...
-
-    def memory(self) -> MemoryReport: ...
-
-    def trim(self) -> None: ...
-
-    def release(self) -> None: ...
-
-
-class Arrays(Protocol):
-    """The arrays of callers, and arithmetic on stored numbers."""
-
-    def stored(self, name: str, x: Any) -> Stored:
-        """A copy of a caller's array. Errors: InvalidInput if it has no numbers"""
-
-    def array(self, t: Stored) -> Any:
-        """A copy for the caller."""
-
-    def feed(self, t: Stored) -> Any: ...
-
-    def cast(self, t: Stored, dtype: str) -> Stored:
-        """The numbers in another type; those that are too large for it are infinite."""
-
-    def times(self, t: Stored, factor: float) -> Stored:
-        """In float32."""
-
-    def is_finite(self, t: Stored) -> bool: ...
-
-    def with_products(self, w: Stored, merges: Sequence[Merge], values: Mapping[str, Stored]) -> Stored:
-        """A weight with products of adapters added, in float32, or as it is in float64. values: of the adapters"""
-
-
 def step_numbers(recipe: Recipe) -> StepNumbers:
     scale = 1.0 if recipe.loss_scale is None else recipe.loss_scale
-    return StepNumbers(recipe.settings, recipe.schedule, recipe.schedule_settings, recipe.seed, scale)
+    return StepNumbers(recipe.step_settings, recipe.schedule, recipe.schedule_settings, recipe.seed, scale)
 
 
 @checks_arguments("__init__")
@@ -139,7 +89,8 @@ class TrainingCore:
         self._numbers = step_numbers(training.recipe)
         names, graph = (*training.weights, *training.statistics), training.graph
         weights = [TrainedWeight(n, list(graph.weights[n].shape), graph.weights[n].dtype.name) for n in names]
-        self._trained = TrainedWeights(weights, len(training.weights), self._recipe.proximal != 0)
+        moments = {name: [*shape] for name, shape in training.moments.items()}
+        self._trained = TrainedWeights(weights, len(training.weights), self._recipe.copies, moments)
         types = {v.name: v.type.dtype for v in graph.inputs if isinstance(v.type, TensorType)}
         self._targets = {n: str(types[n]) for n in training.targets}
         self._steps = TrainingSteps(
@@ -194,17 +145,18 @@ class TrainingCore:
             return self._perform(self._steps.apply(_checked(rate), sum), {}, run_options)
 
     def evaluate(
-        self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, *, run_options: Any = None
+        self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, *, average: bool = False,
+        run_options: Any = None,
     ) -> dict[str, Any]:  # fmt: skip
         """The loss of a batch, as "loss", if feeds has its targets, and these outputs of the model. Operators are as in
-        inference."""
+        inference. average: with the averages of the weights"""
         for name in outputs or ():
             if name not in self._training.outputs:
                 known = ", ".join(self._training.outputs)
                 raise InvalidInput(f'output "{name}" does not exist', hint=f"outputs are {known}")
         run = self._steps.evaluate([*feeds], [*(outputs or ())])
         fed = self._feeds(run, feeds)
-        with placed_labels(self._targets, fed, self._arrays):
+        with self._averaged(average), placed_labels(self._targets, fed, self._arrays):
             results = self._session.run(run.outputs, fed, run_options)
         found = dict(zip(run.outputs, results, strict=True))
         return {"loss": found.pop(LOSS).tolist(), **found} if LOSS in found else found
@@ -310,9 +262,11 @@ class TrainingCore:
             if isinstance(t, TensorType)
         ]
 
-    def weights(self) -> dict[str, Any]:
-        """Copies of the weights that are trained, and of running statistics, by name."""
-        return {name: self._arrays.array(t) for name, t in self._weights().items()}
+    def weights(self, *, average: bool = False) -> dict[str, Any]:
+        """Copies of the weights that are trained (average: of their averages), and of running statistics, by name."""
+        with self._turn:
+            values = self._weights() | (self._averages() if average else {})
+        return {name: self._arrays.array(t) for name, t in values.items()}
 
     def _weights(self) -> dict[str, Stored]:
         values, weights = self._states(), self._training.graph.weights
@@ -348,8 +302,7 @@ class TrainingCore:
             go_on_from(metadata, self._numbers, self._recipe.optimizer, number_of)
             weights = self._training.graph.weights
             values |= {n: stored_weight(weights[n]) for n in self._training.statistics if n not in values}
-            if not any(name.startswith(START) for name in values):
-                values |= self._anchors(values)
+            values |= self._copied(values, START, AVERAGE)
             self._session.with_states(lambda states: states.replace(values))
         if others:
             warnings.warn(f"pyruntime: {others}", RuntimeWarning, stacklevel=3)
@@ -363,10 +316,29 @@ class TrainingCore:
             self._trained.check(name, list(t.shape))
         new = {name: self._arrays.cast(t, self._trained.named(name).dtype) for name, t in values.items()}
         with self._turn:
-            self._update(new | self._anchors(new))
+            self._update(new | self._copied(new, START))
 
-    def _anchors(self, values: Mapping[str, Stored]) -> dict[str, Stored]:
-        return {START + name: values[name] for name in self._trained.anchors([*values])}
+    def _copied(self, values: Mapping[str, Stored], *prefixes: str) -> dict[str, Stored]:
+        """Values of states that begin with those of weights. prefixes: of their names"""
+        return {state: values[name] for state, name in self._trained.copied([*values], [*prefixes])}
+
+    @contextmanager
+    def _averaged(self, average: bool) -> Iterator[None]:
+        """In which the weights are their averages, if that is wanted. Before the first step both are the same. Errors:
+        InvalidInput without the option ema"""
+        with self._turn:
+            found = self._averages() if average else {}
+            own = {name: x for name, x in self._weights().items() if name in found}
+            self._update(found) if found else None
+            try:
+                yield
+            finally:
+                self._update(own) if found else None
+
+    def _averages(self) -> dict[str, Stored]:
+        self._trained.check_average()
+        states = self._states() if self._numbers.step else {}
+        return {w.name: states[AVERAGE + w.name] for w in self._trained.listed(True) if AVERAGE + w.name in states}
 
     def get_parameters_size(self, trainable_only: bool = True) -> int:
         """How many numbers `get_contiguous_parameters` returns."""
@@ -433,10 +405,11 @@ class TrainingCore:
             raise InvalidInput("this session trains no adapters", hint='create it with lora={"rank": 8}')
         return self._training.lora
 
-    def export(self, path: str | os.PathLike[str] | None = None) -> bytes:
-        """The model with the new weights, in ONNX's format; also written to `path`, at the end and in one step. A model
-        with external data still needs those files."""
-        values = self._weights()
+    def export(self, path: str | os.PathLike[str] | None = None, *, average: bool = False) -> bytes:
+        """The model with the new weights (average: their averages), in ONNX's format; also written to `path`, at the
+        end and in one step. A model with external data still needs those files."""
+        with self._turn:
+            values = self._weights() | (self._averages() if average else {})
         for name, merges in self._training.merges.items():
             w = values.get(name) or stored_weight(self._training.base.weights[name])
             values[name] = self._arrays.with_products(w, merges, values)

@@ -149,7 +149,7 @@ class ArtifactSession extends TrainingSession {
   /** The parameters, in the order of the training model's inputs. @param {boolean | null} [trainableOnly] */
   listed(trainableOnly) {
     const found = this.about.parameters.filter(({ name }) => trainableOnly === false || this.isTrained(name));
-    return new TrainedWeights(found.map(({ name, shape }) => ({ name, shape, dtype: 'float32' })), found.length, false);
+    return new TrainedWeights(found.map(({ name, shape }) => ({ name, shape, dtype: 'float32' })), found.length, [], {});
   }
 
   /** @param {string} name */

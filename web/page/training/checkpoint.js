@@ -13,8 +13,8 @@ import { goOnFrom, IDLE, metadataOf, weightOf } from '../../runtime/trained_weig
 export function toCheckpoint(values, weights, numbers, optimizer) {
   const stored = Object.entries(values).filter(([name]) => !name.startsWith(IDLE));
   const tensors = Object.fromEntries(stored.map(([name, bytes]) => {
-    const { shape, dtype } = weights.named(weightOf(name));
-    return [name, { shape, dtype, bytes }];
+    const { dtype } = weights.named(weightOf(name));
+    return [name, { shape: weights.shapeOf(name), dtype, bytes }];
   }));
   return safetensors.write(tensors, metadataOf(numbers, optimizer, String));
 }

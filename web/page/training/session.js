@@ -10,6 +10,7 @@ import { fit } from './fit.js';
 import { checkGiven, fitted } from './values.js';
 import { REFUSED, TRAINING_OPTIONS } from './training_options.js';
 import { SessionWeights } from './session_weights.js';
+import { traced } from './traced_functions.js';
 
 /** @import { TrainingInfo } from '../../common/protocol.js' */
 /** @import { StepRun } from '../../runtime/training_steps.js' */
@@ -44,7 +45,7 @@ export class TrainingSession extends SessionWeights {
     const rest = Object.fromEntries(Object.entries(options).filter(([name]) => !OWN.includes(name)));
     const refused = REFUSED.find((name) => rest[name] && rest[name] !== 'cpu');
     if (refused) throw new InvalidInput(`${refused} cannot be ${rest[refused]} for training`, { hint: 'an option of InferenceSession alone' });
-    const changes = { training: JSON.stringify(own, plainValue) };
+    const changes = { training: JSON.stringify(traced(own), plainValue) };
     const handler = await parts.withAddress(model, (/** @type {any} */ accepted) => parts.backend.createInferenceSessionHandler(/** @type {any} */ (accepted), rest, changes));
     const session = new this(handler, /** @type {TrainingInfo} */ (handler.about.training), parts);
     if (own.memory) await session.states('alone');
@@ -87,16 +88,16 @@ export class TrainingSession extends SessionWeights {
     return this.inTurn(() => this.perform(this.steps.apply(checkedRate(rate), sum), {}, signal));
   }
 
-  /** @param {Feeds} feeds @param {string[]} [outputs] @param {StepOptions} [options] @returns {Promise<Record<string, any>>} */
+  /** @param {Feeds} feeds @param {string[]} [outputs] @param {{ signal?: AbortSignal | null, average?: boolean | null }} [options] average: with the averages of the weights @returns {Promise<Record<string, any>>} */
   async evaluate(feeds, outputs, options) {
-    const { signal } = optionsOf(options, { signal: null }, 'evaluate');
+    const { signal, average } = optionsOf(options, { signal: null, average: false }, 'evaluate');
     const names = outputs ?? [];
     if (!Array.isArray(names)) throw new InvalidInput(`the outputs of evaluate are no array of names, but a ${typeof names}`);
     for (const name of names) {
       if (!this.info.outputs.includes(name)) throw new InvalidInput(`there is no output "${name}"`, { hint: `outputs are ${this.info.outputs.join(', ')}` });
     }
     const batch = this.copied(feeds);
-    return this.inTurn(async () => {
+    return this.averaged(average, async () => {
       const run = this.steps.evaluate(Object.keys(batch), names);
       const { [LOSS]: loss, ...found } = await this.send(run, batch, signal);
       return loss ? { loss: loss.data[0], ...found } : found;

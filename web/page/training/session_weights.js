@@ -1,12 +1,14 @@
 // The weights of a session that trains, which its worker has: copies, new values, checkpoints, files of the model and of adapters.
 
 import { InvalidInput } from '../../common/errors.js';
+import { optionsOf } from '../../common/records.js';
 import * as safetensors from './safetensors.js';
 import { StepNumbers } from '../../runtime/step_numbers.js';
-import { START, TrainedWeights } from '../../runtime/trained_weights.js';
+import { AVERAGE, START, TrainedWeights } from '../../runtime/trained_weights.js';
 import { fromCheckpoint, toCheckpoint } from './checkpoint.js';
 import { arrayOf, bytesOf, fitted, joined, split } from './values.js';
 
+/** @typedef {{ average?: boolean | null }} Averaged */
 /** @import { TrainingInfo } from '../../common/protocol.js' */
 /** @import { Handler } from '../sessions/handler.js' */
 /** What it needs of the page (load_code.js). @typedef {{ backend: any, InferenceSession: any, Tensor: any, ask: any, runOptions: any, snapshot: any, withAddress: any, SESSION: object }} PageParts */
@@ -18,7 +20,7 @@ export class SessionWeights {
     this.info = info;
     this.parts = parts;
     this.counts = new StepNumbers(info.settings, info.schedule, info.timing, info.seed, info.lossScale);
-    this.trained = new TrainedWeights(info.weights, info.count, info.isProximal);
+    this.trained = new TrainedWeights(info.weights, info.count, info.copies, info.moments);
     /** Calls follow one another. @type {Promise<unknown>} */
     this.queue = Promise.resolve();
   }
@@ -36,9 +38,10 @@ export class SessionWeights {
     return this.trained.listed(true).map(({ name, shape, dtype }) => ({ name, shape: [...shape], dtype, reason: reasons[name] ?? '' }));
   }
 
-  /** Copies of the weights that are trained, and of running statistics. @returns {Promise<Record<string, any>>} */
-  async weights() {
-    return this.inTurn(() => this.tensors());
+  /** Copies of the weights that are trained (average: of their averages), and of running statistics. @param {Averaged} [options] @returns {Promise<Record<string, any>>} */
+  async weights(options) {
+    const { average } = optionsOf(options, { average: false }, 'weights');
+    return this.averaged(average, () => this.tensors());
   }
 
   /** States by name of the weight that they belong to. @param {string} [prefix] of their names */
@@ -56,7 +59,7 @@ export class SessionWeights {
       this.trained.check(name, [...tensor.dims]);
       return [name, bytesOf(fitted(tensor, this.trained.named(name).dtype).data)];
     }));
-    return this.inTurn(async () => void await this.states('update', { ...values, ...this.anchors(values) }));
+    return this.inTurn(async () => void await this.states('update', { ...values, ...this.copiedStates(values, START) }));
   }
 
   /** What sets the weights back to those of now. The proximal term goes on holding them near the same values. @returns {Promise<() => Promise<void>>} */
@@ -66,9 +69,26 @@ export class SessionWeights {
     return () => this.inTurn(async () => void await this.states('update', own));
   }
 
-  /** What the proximal term holds weights near from now on: the values that were loaded last. @param {Record<string, Uint8Array>} values */
-  anchors(values) {
-    return Object.fromEntries(this.trained.anchors(Object.keys(values)).map((name) => [START + name, values[name].slice()]));
+  /** Values of states that begin with those of weights. @param {Record<string, Uint8Array>} values @param {string[]} prefixes of their names */
+  copiedStates(values, ...prefixes) {
+    return Object.fromEntries(this.trained.copied(Object.keys(values), prefixes).map(([state, name]) => [state, values[name].slice()]));
+  }
+
+  /** The result of `work`, in its turn, if that is wanted with the averages of the weights in their place. @template T @param {boolean} average @param {() => Promise<T>} work */
+  async averaged(average, work) {
+    if (!average) return this.inTurn(work);
+    this.trained.checkAverage();
+    return this.inTurn(async () => {
+      const values = await this.states('read');
+      const own = this.trained.listed(true).filter(({ name }) => this.counts.step && values[AVERAGE + name]);
+      const of = (/** @type {string} */ prefix) => Object.fromEntries(own.map(({ name }) => [name, values[prefix + name].slice()]));
+      await this.states('update', of(AVERAGE));
+      try {
+        return await work();
+      } finally {
+        await this.states('update', of(''));
+      }
+    });
   }
 
   /** How many numbers `getContiguousParameters` returns. @param {boolean | null} [trainableOnly] */
@@ -107,14 +127,14 @@ export class SessionWeights {
     const bytes = ArrayBuffer.isView(file) ? bytesOf(file) : new Uint8Array(file.slice(0)); // which the caller may change
     return this.inTurn(async () => {
       const values = fromCheckpoint(bytes, this.trained, this.counts, this.info.optimizer);
-      const isWhole = Object.keys(values).some((name) => name.startsWith(START));
-      await this.states('replace', isWhole ? values : { ...values, ...this.anchors(values) });
+      await this.states('replace', { ...values, ...this.copiedStates(values, START, AVERAGE) });
     });
   }
 
-  /** The model's file with the new weights. @returns {Promise<Uint8Array>} */
-  async export() {
-    return this.inTurn(async () => (await this.states('export')).model);
+  /** The model's file with the new weights (average: their averages). @param {Averaged} [options] @returns {Promise<Uint8Array>} */
+  async export(options) {
+    const { average } = optionsOf(options, { average: false }, 'export');
+    return this.averaged(average, async () => (await this.states('export')).model);
   }
 
   /** The adapters alone: a safetensors file with PEFT's names, and its configuration in the metadata. @returns {Promise<Uint8Array>} */
