@@ -14,7 +14,7 @@ import pytest
 
 from kit.page_formats import SCHEMAS, answers, vocabulary
 from pyruntime import InvalidInput
-from pyruntime.api.text_format import lark
+from pyruntime.api.text_format import _grammar, lark
 from pyruntime.runtime.grammar import read_grammar
 
 SHORT = ["".join(one) for n in range(5) for one in itertools.product("ab1é", repeat=n)]
@@ -54,6 +54,7 @@ GRAMMARS = [
     'root ::= "\\x61" "\\u00e9"{0,2} [\\]\\-1]',
     'root\n ::=\n "a"\n | "b"\n x-1 ::= "c"',
     'root ::= [a-b]{,2} "1"',
+    'root ::= "a" root | "b"{0} "1"{0,0} "é"',
 ]
 MORE: list[Any] = [
     True,
@@ -274,6 +275,14 @@ def test_damaged_grammars() -> None:
         with pytest.raises(InvalidInput) as raised:
             read_grammar([*grammar], [ord(c) for c in grammar])
         assert part in answer["error"] and answer["error"] in str(raised.value), grammar
+
+
+def test_formats_with_too_many_parts_in_one_another_are_refused() -> None:
+    given = [("grammar", 'root ::= "a"' + "*" * 20_000), ("schema", '{"items":' * 20_000 + "{}" + "}" * 20_000)]
+    for (kind, text), answer in zip(given, answers([{"format": {kind: text}} for kind, text in given]), strict=True):
+        assert "format is refused" in answer["error"], kind
+        with pytest.raises(InvalidInput, match=f"{kind} of the format is refused"):
+            _grammar(llguidance.LLMatcher, kind, text)
 
 
 def test_tokens_of_several_characters() -> None:

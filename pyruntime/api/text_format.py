@@ -81,7 +81,7 @@ def _grammar(library: Any, kind: str, given: Any) -> str:
         return str(library.grammar_from_lark(lark(read_grammar(list(given), [ord(c) for c in given]))))
     except InvalidInput:
         raise
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, RecursionError) as e:  # the last: parts in one another, too many
         raise InvalidInput(f"the {kind} of the format is refused: {e}", hint=_HINT) from e
 
 
@@ -137,7 +137,7 @@ def _lark(node: Node, names: Mapping[str, str]) -> str:
         return f"/{_class(node)}/"
     parts = [_lark(part, names) for part in node.parts]
     if node.kind == "repeat":
-        return f"({parts[0]}){_times(node)}"
+        return f"({parts[0]}){_times(node)}" if node.most else '""'  # llguidance refuses {0,0}
     return "(" + (" " if node.kind == "sequence" else " | ").join(parts or ['""']) + ")"
 
 

@@ -37,6 +37,7 @@ export class Formats {
     try {
       return work();
     } catch (error) {
+      if (error instanceof RangeError) throw new this.InvalidInput(`the format is refused: ${error.message}`, { hint: 'fewer parts in one another' });
       throw error instanceof Own ? new this.InvalidInput(error.detail, { hint: error.hint }) : error;
     }
   }
@@ -47,7 +48,7 @@ export class Formats {
     const entries = typeof given === 'object' && given ? Object.entries(given) : [];
     const [[kind, of] = []] = entries;
     if (entries.length !== 1 || !kind || !KINDS.includes(kind)) throw new InvalidInput(`format is ${JSON.stringify(given)}`, { hint: HINT });
-    const key = JSON.stringify(given);
+    const key = this.typed(() => JSON.stringify(given));
     const automaton = this.known.get(key) ?? this.typed(() => automatonOf(kind, of));
     this.known.clear();
     this.known.set(key, automaton); // the states of the last format stay
