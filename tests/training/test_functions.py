@@ -24,6 +24,8 @@ from kit.training_networks import (
 )
 from pyruntime import InferenceSession, InvalidInput, TrainingSession
 from pyruntime.errors import ExecutionError, PyRuntimeError, ShapeError
+from pyruntime.training.graph.recipe import from_javascript, recipe_of
+from pyruntime.training.graph.traced_functions import trace_update
 
 PROVIDERS = pytest.mark.parametrize("provider", ["wasm", "webgpu"])
 
@@ -125,6 +127,11 @@ REFUSED: list[tuple[Callable[..., Any], str]] = [
     (lambda o, t: (o.y * o.y.rank).mean(), "rank of a traced tensor"),
     (lambda o, t: setattr(t, "target", o.y), "cannot be set"),
     (lambda o, t: o.y.unsqueeze(5).mean(), "axis"),
+    (lambda o, t: o.y.unsqueeze([0, 0]).mean(), "repeat"),
+    (lambda o, t: o.y.pick(1).mean(), "labels of pick have 0 axes"),
+    (lambda o, t: (o.y * 10**400).mean(), "cannot compute with 1000"),
+    (lambda o, t: (o.y % 2).mean(), "the loss raised TypeError: unsupported"),
+    (lambda o: o.y.mean(), "the loss raised TypeError: .*takes 1 positional"),
 ]
 
 
@@ -142,6 +149,9 @@ WRONG: list[tuple[Callable[..., Any], type[PyRuntimeError], str]] = [
     (lambda w, g, s, n: w - n.momentum * g, InvalidInput, "no step.momentum"),
     (lambda w, g, s, n: w - n.correction(1) * g, InvalidInput, "correction cannot be of 1"),
     (lambda w, g, s, n: None, InvalidInput, "returned NoneType"),
+    (lambda w, g, s, n: (s.__setitem__("a/b", s["a/b"] + g), w - s["a/b"])[1], InvalidInput, 'the name "a/b"'),
+    (lambda w, g, s, n: (s.__setitem__("", g), w - g)[1], InvalidInput, "cannot be set"),
+    (lambda w, g, s, n: 1 / 0, InvalidInput, "the optimizer raised ZeroDivisionError"),
 ]
 
 
@@ -149,6 +159,39 @@ WRONG: list[tuple[Callable[..., Any], type[PyRuntimeError], str]] = [
 def test_optimisers_that_are_refused(update: Any, kind: Any, message: str) -> None:
     with pytest.raises(kind, match=message):
         TrainingSession(dense(), loss={"cross_entropy": "y"}, optimizer=update)
+
+
+def test_settings_have_the_names_that_functions_read() -> None:
+    trace = trace_update(lambda w, g, s, n: w - n.weightDecay * g)
+    options = from_javascript({"loss": "y", "optimizer": {"function": {"update": trace, "weightDecay": 0.1}}})
+    assert recipe_of(options).settings == {"rate": 1e-3, "weightDecay": 0.1}
+    with pytest.raises(InvalidInput, match="function.number cannot be set"):
+        recipe_of(
+            {"loss": "y", "optimizer": {"function": {"update": lambda w, g, s, n: w - n.number * g, "number": 1}}}
+        )
+
+
+def test_losses_share_a_label_of_the_same_rank_alone() -> None:
+    rows = lambda o, labels: (o.y.sum(-1) - labels.target).square().mean()  # noqa: E731
+    with TrainingSession(dense(), loss=[{"cross_entropy": "y"}, rows]) as s:
+        assert s.step(batch(4)).applied
+    with pytest.raises(InvalidInput, match='"target" with 2 axes and with 1'):
+        TrainingSession(dense(), loss=[{"mse": "y"}, rows])
+
+
+@PROVIDERS
+def test_products_of_vectors_and_numbers_that_are_not_finite(provider: str) -> None:
+    """The output's name is one that steps of optimisers have a method of."""
+    net = model([node("Mul", "w one", "correction")], {"one": (T.FLOAT, [])}, {"correction": (T.FLOAT, [1])},
+                {"w": np.ones(1, np.float32)})  # fmt: skip
+    for name, expected in (("relu", [0, np.inf, np.nan]), ("softplus", [0, np.inf, np.nan])):
+        loss = lambda o, labels, name=name: o.correction.matmul(getattr(labels.x, name)())  # noqa: E731
+        with TrainingSession(net, loss=loss, trainable="w", providers=[provider]) as s:
+            found = [
+                s.evaluate({"one": np.float32(1), "x": np.array([x], np.float32)})["loss"]
+                for x in (-np.inf, np.inf, np.nan)
+            ]
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_weights_of_too_many_axes_are_refused_and_adapters_learn() -> None:

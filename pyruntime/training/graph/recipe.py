@@ -139,7 +139,7 @@ def from_javascript(options: Mapping[str, Any]) -> dict[str, Any]:
 
     def plain(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {_snake(k): v if k == "inputs" else plain(v) for k, v in value.items()}
+            return {_snake(k): v if k in ("inputs", "function") else plain(v) for k, v in value.items()}
         return [plain(v) for v in value] if isinstance(value, list) else value
 
     return plain(options)

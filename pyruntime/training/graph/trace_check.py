@@ -37,8 +37,12 @@ def function_optimizer(own: Any) -> tuple[str, dict[str, float], tuple[Any, ...]
     traces = [check_trace(nodes, ("weight", "gradient", "state", "number")) for nodes in own["update"]]
     given = {k: not_negative(f"function.{k}", v) for k, v in own.items() if k != "update" and v is not None}
     settings = {"rate": 1e-3, **given}
+    if "number" in given:
+        raise InvalidInput("function.number cannot be set", hint="step.number is the number of the step")
     for nodes in traces:
         read = {(kind, of["name"]) for kind, operands, of in nodes if not operands}
+        if wrong := [name for name in nodes[-1][2]["names"][1:] if not name or "/" in name]:
+            raise InvalidInput(f'a state cannot have the name "{wrong[0]}"', hint="a text without a slash")
         for kind, name in sorted(read):
             if kind == "state" and name not in nodes[-1][2]["names"]:
                 raise InvalidInput(f"the optimizer reads state.{name} and never sets it", hint="it would always be 0")

@@ -48,15 +48,20 @@ def _power(x: Expr, y: Expr) -> Expr:
     return x * x if y.op == "const" and y.value == 2 else power(x, y)
 
 
+def _relu(x: Expr) -> Expr:
+    """0 of -inf, and NaN of NaN"""
+    return select(x <= 0.0, const(0.0, x.dtype), x)
+
+
 def _softplus(x: Expr) -> Expr:
     """log(1 + exp(x)), with 1/2 as the derivative at 0"""
-    return select(x > 0.0, x, x * 0.0) + log(exp(select(x > 0.0, -x, x)) + 1.0)
+    return _relu(x) + log(exp(select(x > 0.0, -x, x)) + 1.0)
 
 
 FORMULAS: dict[str, Callable[..., Expr]] = {
     "abs": lambda x: x * _sign(x), "neg": lambda x: -x, "exp": exp, "log": log, "sqrt": sqrt,
     "square": lambda x: x * x, "sign": _sign, "floor": floor, "round": round_even, "sin": sin, "cos": cos, "tanh": tanh,
-    "erf": erf, "sigmoid": sigmoid, "relu": lambda x: select(x > 0.0, x, x * 0.0), "softplus": _softplus,
+    "erf": erf, "sigmoid": sigmoid, "relu": _relu, "softplus": _softplus,
     "logical_not": lambda x: ~x, "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y,
     "div": lambda x, y: x / y, "pow": _power, "minimum": minimum, "maximum": maximum, "eq": lambda x, y: x == y,
     "ne": lambda x, y: x != y, "lt": lambda x, y: x < y, "le": lambda x, y: x <= y, "gt": lambda x, y: x > y,
@@ -153,6 +158,10 @@ def _reshape(t: Tracer, x: Tensor, shape: Sequence[int]) -> Tensor:
     return t.reshape(x, whole)
 
 
+def _unsqueeze(t: Tracer, x: Tensor, axes: Sequence[int] = (-1,)) -> Tensor:
+    return t.unsqueeze(x, t.axes(axes, x.rank + len(axes)))
+
+
 def _transpose(t: Tracer, x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
     return t.transpose(x, [*range(x.rank)][::-1] if axes is None else [t.axis(a, x.rank) for a in axes])
 
@@ -167,6 +176,8 @@ def _one_hot(t: Tracer, x: Tensor, classes: int) -> Tensor:
 def _pick(t: Tracer, x: Tensor, labels: Tensor) -> Tensor:
     """Along the last axis the element with the number that the label has."""
     *rows, classes = x.shape
+    if labels.rank != len(rows):
+        raise t.shape_error(f"labels of pick have {labels.rank} axes, the tensor without its last {len(rows)}")
     for have, want in zip(labels.shape, rows, strict=True):
         t.require_equal(have, want, "labels of pick need the dims of the tensor but the last")
     labels = t.reshape(labels, rows)
@@ -176,7 +187,7 @@ def _pick(t: Tracer, x: Tensor, labels: Tensor) -> Tensor:
 SHAPES: dict[str, Callable[..., Tensor]] = {
     **{name: _reduction(name) for name in ("sum", "mean", "max", "min")},
     "softmax": _softmax, "log_softmax": _log_softmax, "reshape": _reshape, "transpose": _transpose,
-    "unsqueeze": lambda t, x, axes=(-1,): t.unsqueeze(x, axes), "squeeze": lambda t, x, axes: t.squeeze(x, axes),
+    "unsqueeze": _unsqueeze, "squeeze": lambda t, x, axes: t.squeeze(x, axes),
     "one_hot": _one_hot, "detach": lambda t, x: t.still(t.map(X, x)), "matmul": matmul, "pick": _pick,
 }  # fmt: skip
 
@@ -240,7 +251,8 @@ def _ranks(nodes: Sequence[Node], known: Mapping[str, int], labels: dict[str, in
         elif name == "label":
             found.append(labels.get(settings["name"], _Open(settings["name"], 0)))
         elif name in ELEMENTWISE or name == "matmul":
-            found.append(combined(operands))
+            rank = combined(operands)
+            found.append(rank - 1 if name == "matmul" and 1 in ranks and not isinstance(rank, _Open) else rank)
         else:
             if name in ("one_hot", "pick"):
                 source = nodes[int(operands[-1])] if isinstance(operands[-1], str) else ("", (), {})

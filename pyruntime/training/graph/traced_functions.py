@@ -6,14 +6,15 @@ describes."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import isfinite, log
+from math import log
 from typing import Any, NoReturn
 
-from pyruntime.errors import InvalidInput
+from pyruntime.errors import InvalidInput, PyRuntimeError
 from pyruntime.runtime.traced_vocabulary import ELEMENTWISE, LISTS, MOST_RANK, SHAPED, TENSORS, methods, misuse
 
 Node = list[Any]
 _VALUE = "a traced tensor has no value: the function is called once, before there are data"
+LARGEST = 1.7976931348623157e308  # finite number of float64
 _HINT = "a.where(b, c) chooses for each element"
 
 
@@ -85,7 +86,7 @@ def _operand(nodes: list[Node], x: Any) -> Any:
         return str(x._place)
     x = x.tolist() if hasattr(x, "tolist") else x
     numbers = list(x) if isinstance(x, (list, tuple)) else [x]
-    if not all(isinstance(n, (int, float)) and isfinite(n) for n in numbers):
+    if not all(isinstance(n, (int, float)) and abs(n) <= LARGEST for n in numbers):
         raise InvalidInput(f"a traced function cannot compute with {x!r}", hint="tensors, finite numbers, or lists")
     return [float(n) for n in numbers] if isinstance(x, (list, tuple)) else float(x)
 
@@ -111,10 +112,10 @@ class Leaves:
     def __init__(self, nodes: list[Node], kind: str) -> None:
         vars(self).update(_nodes=nodes, _kind=kind, _found={}, _new={})
 
-    def __getattr__(self, name: str) -> TracedTensor:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self[name]
+        return self._correction if name == "correction" and self._kind == "number" else self[name]
 
     def __getitem__(self, name: str) -> TracedTensor:
         if name in self._new:
@@ -128,11 +129,11 @@ class Leaves:
         self[name] = value
 
     def __setitem__(self, name: str, value: Any) -> None:
-        if self._kind != "state":
+        if self._kind != "state" or not name:
             raise InvalidInput(f'"{name}" cannot be set', hint="an optimizer sets values of its state")
         self._new[name] = value
 
-    def correction(self, beta: float) -> TracedTensor:
+    def _correction(self, beta: float) -> TracedTensor:
         """1 - beta to the power of the step's number, also where beta is almost 1."""
         if not isinstance(beta, (int, float)) or not 0 < beta < 1:
             raise InvalidInput(f"correction cannot be of {beta!r}", hint="a number between 0 and 1")
@@ -159,10 +160,20 @@ def _ended(nodes: list[Node], results: Mapping[str, Any], what: str) -> list[Nod
     return nodes
 
 
+def _result(what: str, function: Callable[..., Any], *args: Any) -> Any:
+    """Of a call. Errors: InvalidInput, also for those of the function itself"""
+    try:
+        return function(*args)
+    except PyRuntimeError:
+        raise
+    except Exception as error:
+        raise InvalidInput(f"the function of {what} raised {type(error).__name__}: {error}") from error
+
+
 def trace_loss(function: Callable[..., Any]) -> list[Node]:
     """function(outputs, labels): outputs and inputs of the model by name; targets. Errors: InvalidInput"""
     nodes: list[Node] = []
-    result = function(Leaves(nodes, "output"), Leaves(nodes, "label"))
+    result = _result("the loss", function, Leaves(nodes, "output"), Leaves(nodes, "label"))
     return _ended(nodes, {"": result}, "the loss")
 
 
@@ -176,7 +187,7 @@ def update_of(function: Callable[..., Any], rank: int) -> list[Node]:
     nodes: list[Node] = []
     weight, gradient = (_leaf(nodes, kind, "", rank) for kind in ("weight", "gradient"))
     state = Leaves(nodes, "state")
-    result = function(weight, gradient, state, Leaves(nodes, "number"))
+    result = _result("the optimizer", function, weight, gradient, state, Leaves(nodes, "number"))
     return _ended(nodes, {"": result, **state._new}, "the optimizer")
 
 

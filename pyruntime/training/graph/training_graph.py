@@ -266,8 +266,16 @@ class _Losses:
             if n in self._graphs:
                 self.feeds = {v.name: v for v in self._graphs[n].feeds} | self.feeds
             else:
-                found = {name: Value(name, of) for name, of in feeds_of(loss, types).items()}
-                self.feeds = found | self.feeds
+                self._add(feeds_of(loss, types))
+
+    def _add(self, feeds: Mapping[str, TensorType]) -> None:
+        """Errors: InvalidInput for one that losses need with other axes"""
+        for name, of in feeds.items():
+            first = self.feeds.setdefault(name, Value(name, of)).type
+            ranks = [len(x.shape or ()) for x in (first, of) if isinstance(x, TensorType)]
+            if ranks[0] != ranks[-1]:
+                text = f'losses need the target "{name}" with {ranks[0]} axes and with {ranks[-1]}'
+                raise InvalidInput(text, hint="name one of them otherwise")
 
     def added_to(self, graph: Graph, mode: TrainingMode) -> Graph:
         """The graph that computes the loss of an evaluation, as LOSS, and that of a step if training differs."""
