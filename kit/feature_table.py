@@ -20,6 +20,9 @@ AXES: dict[str, list[str]] = {
     "provider": ["wasm", "webgpu", "both", "auto"],
     "model": ["ONNX model", "Program with weights", "Program without weights", "cached Program"],
     "caller": ["runs", "Batcher", "TextGenerator", "training"],
+    "texts": ["free texts", "formats"],
+    "chats": ["one chat", "several chats"],
+    "search": ["no search", "beams"],
     "caches": ["no caches", "growing caches", "static caches", "states"],
     "outputs": ["outputs on the CPU", "outputs on the GPU"],
     "adapters": ["no adapters", "adapters"],
@@ -34,13 +37,17 @@ AXES: dict[str, list[str]] = {
 }
 WITHOUT_PLAIN = ("provider", "page", "place")  # kinds whose first value is a feature as well
 PLAIN = {values[0] for kind, values in AXES.items() if kind not in WITHOUT_PLAIN}
-TOGETHER = ("caller", "outputs", "fault")  # what is lost with a GPU depends on who keeps it, and where
+# Kinds that meet in all ways: what is lost with a GPU depends on who keeps it, and where
+TOGETHER = [*((who, "outputs", "fault") for who in ("caller", "chats", "search")), ("texts", "chats", "search")]
 KIND = {value: kind for kind, values in AXES.items() for value in values}
 MEANINGS = {
     "both": "`['webgpu', 'wasm']`", "auto": "`['auto']`",
     "Program with weights": "an [exported Program](../api/exported-programs.md) with its weights",
     "Program without weights": "an exported Program beside the model's file",
     "cached Program": "a Program from the cache of the process's user or of the browser",
+    "formats": "the setting `format`: a schema, a regular expression or a grammar",
+    "several chats": "texts that one generator writes at the same time",
+    "beams": "beam search, the setting `num_beams` of `generate`",
     "growing caches": "a decoder's keys and values, one row longer after each token",
     "static caches": "caches of a fixed length, into which each token is written at its position",
     "states": "states of a fixed size, as of recurrences",
@@ -75,6 +82,7 @@ _TYPE = "in JavaScript `TypeError`"
 _PROGRAMS = ["Program with weights", "Program without weights"]
 _CACHES = AXES["caches"][1:]
 _FAULTS = AXES["fault"][1:]
+_WRITING = ["formats", "several chats", "beams"]
 RULES: list[tuple[Sequence[str], Sequence[str], Verdict]] = [
     (["wasm"], ["outputs on the GPU"], _refused("InvalidInput", "the session has no GPU")),
     (["wasm"], _FAULTS, _none("the session has no GPU")),
@@ -83,6 +91,7 @@ RULES: list[tuple[Sequence[str], Sequence[str], Verdict]] = [
         _refused("ExecutionError", "no other provider is in the list (Python compiles shaders in the first run)"),
     ),
     (["TextGenerator"], ["no caches"], _refused("InvalidInput", "it writes with decoders that have caches or states")),
+    (["runs", "Batcher", "training", "no caches"], _WRITING, _none("a `TextGenerator` writes texts")),
     (["training"], _PROGRAMS, _refused("InvalidModel", "a Program has no operators to derive; train the ONNX model")),
     (["training"], ["outputs on the GPU"], _refused("InvalidInput", "the results of a training step are on the CPU")),
     (["training"], _CACHES, _none("a step reads whole texts at once")),
@@ -96,7 +105,7 @@ RULES: list[tuple[Sequence[str], Sequence[str], Verdict]] = [
     (["Pyodide"], _PROGRAMS, _refused("InvalidModel", "Pyodide has the compiler; pages open Programs without it")),
     (["Pyodide"], ["cached Program"], _none("Python in Pyodide cannot wait for the browser's storage")),
     (["Pyodide"], ["Batcher"], _none("there are no threads that could send requests")),
-    (["Pyodide"], ["TextGenerator"], _none("its code needs NumPy; `run` with `sample_from` samples tokens")),
+    (["Pyodide"], ["TextGenerator", *_WRITING], _none("its code needs NumPy; `run` with `sample_from` samples tokens")),
     (["Pyodide"], ["stops"], _none("nothing can set a flag while Python in Pyodide runs")),
 ]  # fmt: skip
 _VERDICTS = {frozenset(pair): verdict for a, b, verdict in RULES for pair in product(a, b)}
@@ -153,7 +162,7 @@ def axes_of(place: str) -> dict[str, list[str]]:
 def rows(place: str) -> list[dict[str, str]]:
     """Combinations that contain each pair of values that works in this place."""
     axes = axes_of(place)
-    return covering(axes, works, [TOGETHER] if set(axes) >= set(TOGETHER) else [])
+    return covering(axes, works, [group for group in TOGETHER if set(axes) >= set(group)])
 
 
 def table() -> str:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from kit.counting_decoders import STATIC
 from kit.feature_pairs import PROVIDERS
@@ -29,7 +31,7 @@ from pyruntime import (
 )
 from pyruntime.errors import DeviceLost, SessionFailed, Terminated
 
-SAMPLING = {"sample_from": "logits", "sample_positions": 1}
+SAMPLING = {"sample_from": "logits", "sample_positions": 1, "sample_masks": True}
 
 
 class NativeRow:
@@ -207,25 +209,43 @@ class NativeRow:
         self.watched(session, "run")
 
     def textgenerator(self, stack: ExitStack) -> Iterator[Any]:
+        words = Tokenizer.from_str(self.task["tokenizer"])
         writer = TextGenerator(
-            self.source(**SAMPLING),
-            Letters(),
-            options=self.options(),
-            providers=self.providers,
+            self.source(**SAMPLING), words, options=self.options(), providers=self.providers,
             adapters=self.task["active"],
-        )
+        )  # fmt: skip
         stack.callback(writer.release)
         session = writer._model.session
         if self.has("several sessions"):
             other = TextGenerator(self.model, providers=self.providers)
             stack.callback(other.release)
             self.others(stack, lambda: other.generate(self.task["prompts"][1], max_tokens=2))
-        prompt, (first, more) = self.task["prompts"][0], self.task["tokens"]
-        tokens = writer.generate(prompt, max_tokens=first).tokens
-        yield [tokens]
-        self.between(session, self.stopped_text(writer))
-        yield [writer.generate([*prompt, *tokens], max_tokens=more).tokens]
+        halves = self.streams if self.has("several chats") and not self.has("beams") else self.texts
+        yield from halves(writer, {"format": self.task["format"]}, partial(self.between, session))
         self.watched(session, "run")
+
+    def texts(self, writer: TextGenerator, how: dict[str, Any], between: Callable[[Any], None]) -> Iterator[Any]:
+        """Whole texts, of which the second half is a further turn."""
+        prompts, (first, more) = self.task["prompts"][: 1 + self.has("several chats")], self.task["tokens"]
+        how = {**how, "num_beams": self.task["beams"]}
+        begun = [found.tokens for found in writer.generate(prompts, max_tokens=first, **how)]
+        yield begun
+        between(self.stopped_text(writer))
+        longer = [prompt + tokens for prompt, tokens in zip(prompts, begun, strict=True)]
+        yield [found.tokens for found in writer.generate(longer, max_tokens=more, **how)]
+
+    def streams(self, writer: TextGenerator, how: dict[str, Any], between: Callable[[Any], None]) -> Iterator[Any]:
+        """Texts that take turns, and share caches between the halves."""
+        first, more = self.task["tokens"]
+        streams = [writer.stream(prompt, max_tokens=first + more, **how) for prompt in self.task["prompts"]]
+
+        def turns(count: int) -> list[list[int]]:
+            pieces = [[next(stream) for stream in streams] for _ in range(count)]
+            return [[ord(piece) - self.task["letter"] for piece in text] for text in zip(*pieces, strict=True)]
+
+        yield turns(first)
+        between(self.stopped_text(writer))
+        yield turns(more)
 
     def stopped_text(self, writer: TextGenerator) -> Callable[[RunOptions], Any]:
         """A text ends if the caller stops to iterate."""
@@ -343,16 +363,6 @@ class NativeRow:
         describe = wgpu_device._describe
         self.patch.setattr(wgpu_device, "_describe", lambda found: replace(describe(found), iterations=0))
         self.patch.setattr(wgpu_device, "_devices", {})
-
-
-class Letters:
-    """A tokenizer whose text has a letter for each token."""
-
-    def encode(self, text: str, **_: Any) -> list[int]:
-        return [0] * len(text)
-
-    def decode(self, tokens: Sequence[int], **_: Any) -> str:
-        return "x" * len(tokens)
 
 
 class Text:

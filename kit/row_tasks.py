@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+import tokenizers
 
-from kit.counting_decoders import Case, with_layer
+from kit.counting_decoders import WORDS, Case, with_layer
 from kit.feature_pairs import CLASSES, NUMBERS, WIDTH
 from pyruntime.training.files import safetensors
 from pyruntime.training.files.safetensors import Stored
@@ -23,6 +24,10 @@ Row = Mapping[str, str]
 PROMPT, SECOND = [5, 7, 9, 4], [6, 2, 8, 1]
 FIRST_TOKENS, MORE_TOKENS = 3, 3
 RATE = 0.1
+LETTER = 0x4E00  # of token 0, so that each token is a piece of a stream
+FORCED = 70  # the token that the format puts in the middle of each three
+FORMAT = {"regex": f"(?:.{chr(LETTER + FORCED)}.){{1,2}}"}
+BEAMS = 2
 DECODER_FACTOR = 1 + 2.0 * 1.0 + 4.0 * 0.5  # 1 + the product of each adapter times its weight
 ADAPTERS = {"one": (2.0, 1.0), "two": (4.0, 0.5)}  # the number in its matrices, its weight in runs
 LORA = {"rank": 2, "alpha": 2, "targets": ["*"]}
@@ -51,6 +56,13 @@ def adapter_of(row: Row, name: str) -> bytes:
     return safetensors.write(stored, {"format": "pt", "adapter_config": json.dumps(config)})
 
 
+def tokenizer() -> str:
+    """A tokenizer.json with a letter for each token."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({chr(LETTER + n): n for n in range(WORDS)}, []))
+    made.decoder = tokenizers.decoders.Fuse()
+    return str(made.to_str())
+
+
 def feeds() -> list[np.ndarray]:
     """Feeds for the model without caches, of shape (2, WIDTH), (5, WIDTH) and (1, WIDTH)."""
     return [
@@ -73,7 +85,9 @@ def task(row: Row, program: bytes | None = None) -> dict[str, Any]:
         "active": {name: weight for name, (_, weight) in ADAPTERS.items()} if row["adapters"] == "adapters" else {},
         "feeds": [x.tolist() for x in feeds()], "targets": [x.tolist() for x in targets()],
         "prompts": [PROMPT, SECOND], "tokens": [FIRST_TOKENS, MORE_TOKENS], "decodes": has_decoder(row),
-        "rate": RATE, "lora": LORA if row["adapters"] == "adapters" else None,
+        "tokenizer": tokenizer(), "letter": LETTER, "format": FORMAT if row["texts"] == "formats" else None,
+        "beams": BEAMS if row["search"] == "beams" else 1, "rate": RATE,
+        "lora": LORA if row["adapters"] == "adapters" else None,
     }  # fmt: skip
 
 
@@ -93,11 +107,19 @@ def check(row: Row, found: list[Any]) -> None:
 
 def _tokens(row: Row) -> list[list[list[int]]]:
     """For each half the tokens of each text."""
-    case = decoder_of(row)
-    prompts = [PROMPT, SECOND] if row["caller"] == "Batcher" else [PROMPT]
-    first = [case.expected(prompt, FIRST_TOKENS) for prompt in prompts]
+    prompts = [PROMPT, SECOND] if row["caller"] == "Batcher" or row["chats"] == "several chats" else [PROMPT]
+    first = [_written(row, prompt, FIRST_TOKENS) for prompt in prompts]
     longer = [prompt + tokens for prompt, tokens in zip(prompts, first, strict=True)]
-    return [first, [case.expected(text, MORE_TOKENS) for text in longer]]
+    return [first, [_written(row, text, MORE_TOKENS) for text in longer]]
+
+
+def _written(row: Row, prompt: list[int], count: int) -> list[int]:
+    """Beams find the same text: in each step one token is likelier than all others."""
+    case = decoder_of(row)
+    if row["texts"] != "formats":
+        return case.expected(prompt, count)
+    begun = [*prompt, *case.expected(prompt, 1), FORCED]
+    return [*begun[len(prompt) :], *case.expected(begun, 1)]
 
 
 def _check_training(row: Row, found: list[Any]) -> None:

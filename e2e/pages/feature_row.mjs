@@ -158,14 +158,40 @@ class FeatureRow {
   }
 
   async* TextGenerator() {
-    const { prompts: [prompt, second], tokens: [first, more], active } = this.task;
+    const { active, tokenizer } = this.task;
     const session = await this.opened(TextGenerator.options());
-    const writer = new TextGenerator(session, { adapters: Object.keys(active).length ? active : undefined });
-    const { tokens } = await writer.generate(prompt, { maxTokens: first });
-    yield [tokens];
-    await this.between(session, (options) => writer.generate(second, { maxTokens: 4, ...options }));
-    yield [(await writer.generate([...prompt, ...tokens], { maxTokens: more })).tokens];
+    const adapters = Object.keys(active).length ? active : undefined;
+    const writer = await TextGenerator.create(session, { tokenizer: new TextEncoder().encode(tokenizer), adapters });
+    yield* this.has('several chats') && !this.has('beams') ? this.streams(session, writer) : this.texts(session, writer);
     await this.watched(session, 'run');
+  }
+
+  /** Whole texts, of which the second half is a further turn. */
+  async* texts(session, writer) {
+    const { prompts, tokens: [first, more], format, beams: numBeams } = this.task;
+    const write = async (texts, settings) => (await writer.generate(texts, { format, numBeams, ...settings })).map(({ tokens }) => tokens);
+    const begun = prompts.slice(0, this.has('several chats') ? 2 : 1);
+    const found = await write(begun, { maxTokens: first });
+    yield found;
+    await this.between(session, (options) => write([prompts[1]], { maxTokens: 4, ...options }));
+    yield await write(begun.map((prompt, n) => [...prompt, ...found[n]]), { maxTokens: more });
+  }
+
+  /** Texts that take turns, and share caches between the halves. */
+  async* streams(session, writer) {
+    const { prompts, tokens: [first, more], format, letter } = this.task;
+    const streams = prompts.map((prompt) => writer.stream(prompt, { maxTokens: first + more, format }));
+    const turns = async (count) => {
+      const found = prompts.map(() => []);
+      for (let n = 0; n < count; n++) {
+        const pieces = await Promise.all(streams.map((stream) => stream.next()));
+        pieces.forEach(({ value }, text) => found[text].push(value.codePointAt(0) - letter));
+      }
+      return found;
+    };
+    yield await turns(first);
+    await this.between(session, (options) => writer.generate(prompts[1], { maxTokens: 4, format, ...options }));
+    yield await turns(more);
   }
 
   // ── decoders ──

@@ -37,6 +37,7 @@ class Segments:
         for c in invocations:
             self.residency.mark_made(c.scratch, by.memory)
             c.tensors = [self.residency.at(t, by.memory) for t in c.tensors]
+            c.inplace = [(out, self.residency.at(t, by.memory)) for out, t in c.inplace]
         calls = [Call(self._call(c), c.tensors, writes=self._written(c, by.memory)) for c in invocations]
         json: dict[str, Any] = {"op": by.op, "fn": name, "calls": [call.json for call in calls]}
         forks = dict.fromkeys([c.split for c in invocations if c.split != 0])  # in an order: Programs must be equal
