@@ -116,16 +116,20 @@ def number(value: float, dtype: DType) -> Expr:
 
 
 def softplus(x: Expr) -> Expr:
-    """log(1 + exp(x)) without overflow and without cancellation: max(x, 0) + log(1 + p) with p = exp(-|x|), where log(1
-    + p) = 2·atanh(s), s = p / (p + 2), is a series. The usual correction for the rounding of 1 + p does not work here,
-    because WGSL may evaluate (p + 1) - 1 as p."""
-    power = exp(-abs(x))
+    """log(1 + exp(x)) without overflow and without cancellation: max(x, 0) + log(1 + exp(-|x|))"""
+    return maximum(x, 0.0) + softplus_below(-abs(x))
+
+
+def softplus_below(x: Expr) -> Expr:
+    """log(1 + p) with p = exp(x), x up to 0: 2·atanh(s), s = p / (p + 2), is a series. The usual correction for the
+    rounding of 1 + p does not work here, because WGSL may evaluate (p + 1) - 1 as p."""
+    power = exp(x)
     s = power / (power + 2.0)
     square = s * s
     series: Expr | float = 1 / (31 if x.dtype is F64 else 13)
     for n in range(29 if x.dtype is F64 else 11, 0, -2):
         series = square * series + 1 / n
-    return maximum(x, 0.0) + (s + s) * series
+    return (s + s) * series
 
 
 def zero(dtype: DType) -> Expr:

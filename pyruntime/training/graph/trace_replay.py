@@ -31,7 +31,7 @@ from pyruntime.ir.expr import (
     tanh,
 )  # fmt: skip
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ops.lib.formula import mapped
+from pyruntime.ops.lib.formula import mapped, softplus_below
 from pyruntime.ops.standard.matmul import matmul
 from pyruntime.ops.standard.reduce import log_softmax_of
 from pyruntime.runtime.traced_vocabulary import ELEMENTWISE
@@ -55,7 +55,7 @@ def _relu(x: Expr) -> Expr:
 
 def _softplus(x: Expr) -> Expr:
     """log(1 + exp(x)), with 1/2 as the derivative at 0"""
-    return _relu(x) + log(exp(select(x > 0.0, -x, x)) + 1.0)
+    return _relu(x) + softplus_below(select(x > 0.0, -x, x))
 
 
 FORMULAS: dict[str, Callable[..., Expr]] = {
