@@ -222,6 +222,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "count": (lambda: TextGenerator(DECODER).generate([1], max_tokens=-1), "max_tokens is -1"),
     "no tokens": (lambda: TextGenerator(DECODER).generate([]), "the prompt has no tokens"),
     "no input": (lambda: of_form("no mask", states=STATES), "the model has no input states"),
+    "no name": (lambda: TextGenerator(DECODER).generate([5], inputs={1: 2}), "the model has no input 1"),
     "texts": (
         lambda: of_form("with an encoder", encoder_hidden_states=np.array(["a"])),
         '"encoder_hidden_states" cannot be',

@@ -104,7 +104,7 @@ class Decoder:
 
         Errors: InvalidInput for an input that is not there, or was not in `given`"""
         if strange := [name for name in arrays if name not in self._types]:
-            raise InvalidInput(f"the model has no input {', '.join(strange)}", hint=f"it has {', '.join(self._types)}")
+            raise InvalidInput(f"the model has no input {strange[0]}", hint=f"it has {', '.join(self._types)}")
         if strange := [name for name in arrays if name not in self.given]:
             raise InvalidInput(f"{', '.join(strange)} is not in the generator's inputs", hint="give it there, too")
         self.restart()  # a text that waits has the mapping of before

@@ -21,7 +21,7 @@ from pyruntime.runtime.writing import Format
 
 KINDS = ("schema", "regex", "grammar")
 _HINT = "one of schema (of JSON), regex, and grammar (GBNF)"
-EXPRESSION = 256  # classes of characters of a grammar that may be one regular expression; large ones have many states
+EXPRESSION = 4096  # classes of characters of a grammar that may be one regular expression
 DEPTH = 100  # of such a grammar, because functions call themselves
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
@@ -86,9 +86,9 @@ def _grammar(library: Any, kind: str, given: Any) -> str:
 
 
 def lark(rules: Mapping[str, Node]) -> str:
-    """The same grammar in the notation of llguidance. A small one without recursion is a regular expression: masks then
-    take a 40th of the time. In others each character is a terminal, because its lexer would prefer the longest of
-    several terminals."""
+    """The same grammar in the notation of llguidance. One without recursion is a regular expression, unless it is huge:
+    masks then take a 40th to a third of the time, and `[a-z]* "a" [a-z]{99}` is within the library's limits. In others
+    each character is a terminal, because its lexer would prefer the longest of several terminals."""
     if _size(rules[ROOT], rules, (ROOT,)) <= EXPRESSION:
         return f"start: /{_expression(rules[ROOT], rules)}/"
     names = {name: "start" if name == ROOT else f"r{n}" for n, name in enumerate(rules)}
