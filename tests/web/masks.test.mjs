@@ -60,3 +60,9 @@ test('tokens that a branch passes over are those that each byte allows', () => {
   }
   assert.ok(passed > 50); // states behind which kinds of characters need no look
 });
+
+test('what a decoder puts in place of a text is no pattern', () => {
+  const decoder = { config: { type: 'Replace', pattern: { String: '_' }, content: '$&' } };
+  const words = new Vocabulary({ get_vocab: () => new Map([['a_', 0]]), get_added_tokens_decoder: () => new Map(), decoder }, []);
+  assert.equal(new TextDecoder().decode(words.spelled.get(0)), 'a$&');
+});

@@ -125,7 +125,7 @@ function speller(decoder) {
   return (text) => {
     const byte = kinds.includes('ByteFallback') && /^<0x([0-9A-F]{2})>$/.exec(text);
     if (byte) return Uint8Array.of(parseInt(byte[1], 16));
-    return utf8.encode(swaps.reduce((swapped, [before, after]) => swapped.replaceAll(before, after), text));
+    return utf8.encode(swaps.reduce((swapped, [before, after]) => swapped.replaceAll(before, () => after), text));
   };
 }
 
