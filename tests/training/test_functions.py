@@ -161,6 +161,26 @@ def test_optimisers_that_are_refused(update: Any, kind: Any, message: str) -> No
         TrainingSession(dense(), loss={"cross_entropy": "y"}, optimizer=update)
 
 
+def test_long_chains_of_values_that_are_read_twice() -> None:
+    """Compiling took time that was exponential in the length."""
+    w, g = np.ones((2, 3), np.float32), np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+
+    def chain(x: Any, tanh: Callable[..., Any]) -> Any:
+        for _ in range(40):
+            x = tanh(x * x + x)
+        return x
+
+    with TrainingSession(
+        with_gradient(w), loss="y", trainable="w", optimizer=lambda w, g, s, n: w - chain(g, _tanh)
+    ) as s:
+        s.step({"g": g})
+        np.testing.assert_allclose(s.weights()["w"], w - chain(g, np.tanh), rtol=1e-4, atol=1e-5)
+
+
+def _tanh(x: Any) -> Any:
+    return x.tanh()
+
+
 def test_settings_have_the_names_that_functions_read() -> None:
     trace = trace_update(lambda w, g, s, n: w - n.weightDecay * g)
     options = from_javascript({"loss": "y", "optimizer": {"function": {"update": trace, "weightDecay": 0.1}}})

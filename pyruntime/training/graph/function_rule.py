@@ -3,6 +3,7 @@ update of the weight; the rest, such as sums over rows, in kernels before it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 from pyruntime.errors import ShapeError
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import F32
+from pyruntime.ir.dtype import BOOL, F32
 from pyruntime.ir.expr import Expr, const
-from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import Shape
 from pyruntime.runtime.step_numbers import NUMBER, RATE
 from pyruntime.runtime.traced_vocabulary import ELEMENTWISE
@@ -35,6 +36,7 @@ class FunctionRule:
             raise t.shape_error(f'the optimizer returns shape {list(new)} for "{weight.name}" of {list(weight.shape)}')
         self.states = {name: shape for name, shape in results.items() if name}
         self._inline = [self._is_inline(n) for n in range(len(self.shapes))]
+        self._seen: set[int] = set()
         self.before: list[int] = []  # places of what is computed before the update, and read there
         for x, shape in zip(nodes[-1][1], results.values(), strict=True):
             if shape == new:
@@ -52,8 +54,9 @@ class FunctionRule:
         return name in ELEMENTWISE and fits and not any(isinstance(x, list) for x in operands)
 
     def _find(self, x: Any) -> None:
-        if not isinstance(x, str) or int(x) in self.before:
+        if not isinstance(x, str) or int(x) in self._seen:
             return
+        self._seen.add(int(x))
         if not self._inline[int(x)]:
             self.before.append(int(x))
             return
@@ -67,18 +70,22 @@ class FunctionRule:
         ends = [x for x, s in zip(self.nodes[-1][1], [shape, *self.states.values()], strict=True) if s == shape]
         count = 1 + len(own)
 
-        def new(*of: Expr) -> Sequence[Expr]:
+        def new(k: Builder, *of: Expr) -> Sequence[Expr]:
             g, *rest = of[count:]
             leaves = {("weight", ""): of[0], ("gradient", ""): g}
             leaves |= {("number", name): const(x, g.dtype) for name, x in self.settings.items()}
             leaves |= {("state", name): x for name, x in zip(own, of[1:count], strict=True)}
             leaves |= {("number", name): x for name, x in zip(OF_STEP, rest[len(tensors) :], strict=True)}
-            return self._elements(ends, leaves, dict(zip(self.before, rest, strict=False)))
+            return self._elements(k, ends, leaves, dict(zip(self.before, rest, strict=False)))
 
         return Rule(tuple(own), tuple(OF_STEP.values()), new, "gradient", tuple(tensors))
 
-    def _elements(self, ends: Sequence[Any], leaves: Mapping[Any, Expr], known: dict[int, Expr]) -> list[Expr]:
-        """The expressions of these operands."""
+    def _elements(
+        self, k: Builder, ends: Sequence[Any], leaves: Mapping[Any, Expr], known: dict[int, Expr]
+    ) -> list[Expr]:  # fmt: skip
+        """The expressions of these operands. What several read is a variable: without, keys of code would take time
+        that is exponential in the length of a chain of such values."""
+        uses = Counter(x for _, operands, _ in self.nodes for x in operands if isinstance(x, str))
 
         def value(x: Any) -> Any:
             if not isinstance(x, str):
@@ -86,7 +93,8 @@ class FunctionRule:
             if int(x) not in known:
                 name, operands, settings = self.nodes[int(x)]
                 own = [value(o) for o in operands]
-                known[int(x)] = element(name, own, self.weight.dtype) if own else leaves[name, settings["name"]]
+                made = element(name, own, self.weight.dtype) if own else leaves[name, settings["name"]]
+                known[int(x)] = k.let(made) if own and uses[x] > 1 and made.dtype is not BOOL else made
             return known[int(x)]
 
         return [value(x) for x in ends]

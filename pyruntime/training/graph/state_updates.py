@@ -29,7 +29,7 @@ class Updates:
     made: list[Tensor]
 
     def write(self, states: Sequence[Tensor], of: Sequence[Tensor], scalars: Sequence[int], new: New) -> None:
-        """The new values of states of one shape: new(*states, *of, *scalars), element by element.
+        """The new values of states of one shape: new(builder, *states, *of, *scalars), element by element.
 
         of: tensors of the same shape, or of one number; scalars: places in `numbers`"""
         size = sh.size(states[0].shape)
@@ -102,7 +102,7 @@ class Updates:
         def element(at: Sequence[Expr], of: Sequence[Expr], changed: int = count) -> None:
             old = [k.let(x.at(*at)) for x in out[:changed]]
             zeros = [const(0.0, dtype)] * (count - changed)
-            made = new(*old, *zeros, *[k.let(cast(x, dtype)) for x in of], *numbers)
+            made = new(k, *old, *zeros, *[k.let(cast(x, dtype)) for x in of], *numbers)
             for x, before, value in zip(out, old, made, strict=False):
                 k.store(x, at, select(good, value, before))
 

@@ -10,6 +10,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from pyruntime.errors import NotDifferentiable
 from pyruntime.frontend.registry import op
@@ -17,7 +18,7 @@ from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, W, X, Y, Z, cast, const, maximum, minimum, select, sqrt
-from pyruntime.ir.kernel import Leaf, Tensor
+from pyruntime.ir.kernel import Builder, Leaf, Tensor
 from pyruntime.ir.shape import AnyDim, Shape
 from pyruntime.runtime.step_numbers import KEEP, LOSS_SCALE, NUMBER, RATE, SCALE
 from pyruntime.runtime.trained_weights import AVERAGE, IDLE, START
@@ -115,11 +116,11 @@ class _Step:
             for name, total in zip(weights, sums, strict=True):
                 if isinstance(g := flows.get(name), Tensor):
                     up.write([total], [g], [OF_STEP + KEEP],
-                             lambda old, g, keep: [select(keep > 0.0, old, 0.0) + g])  # fmt: skip
+                             lambda _, old, g, keep: [select(keep > 0.0, old, 0.0) + g])  # fmt: skip
         else:
             self._apply(up, {n: (weights[n], g) for n, g in flows.items()})
         for state, new in statistics:
-            up.write([state], [new], [], lambda _, new: [new])
+            up.write([state], [new], [], lambda *of: of[2:])
         return (self._result(loss, good, squares, up),)
 
     def applied(self, weights: dict[str, tuple[Tensor, Tensor]], times: AnyDim) -> Tensor:
@@ -239,7 +240,7 @@ class _Step:
             else:
                 up.write(states, [pulled, *rule.tensors], scalars, new)
             for state, value in others:  # now that nothing reads the old value
-                up.write([state], [value], [], lambda _, value: [value])
+                up.write([state], [value], [], lambda *of: of[2:])
 
     def _find_functions(self, weights: Mapping[str, Tensor]) -> None:
         for name, w in weights.items() if self.recipe.update else ():
@@ -281,12 +282,13 @@ class _Step:
         count, more = 1 + len(rule.moments), len(rule.tensors)
         first = count + 1 if ema else count  # of the operands that are no states
 
-        def new(*of: Expr) -> Sequence[Expr]:
+        def new(k: Builder, *of: Expr) -> Sequence[Expr]:
+            formula = partial(rule.new, k) if name in self.functions else rule.new
             states, average, (g, *rest) = of[:count], of[count:first], of[first:]
             tensors, (factor, *numbers, step) = rest[:more], rest[more:]
             if rate != usual:
                 numbers[0] = numbers[0] * (rate / usual)
-            made = [*rule.new(*states, self._limited(g * factor), *tensors, *numbers)]
+            made = [*formula(*states, self._limited(g * factor), *tensors, *numbers)]
             if keeps_zeros:
                 made[0] = select(states[0] == 0.0, states[0], made[0])
             elif is_scale:
