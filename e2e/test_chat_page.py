@@ -38,7 +38,7 @@ STORED = "document.querySelector('#note').textContent.includes('Available offlin
 def model(tmp_path: Path) -> Path:
     (tmp_path / "models").mkdir()
     path = tmp_path / "models/model.gguf"
-    gguf_models.write(path, "llama", template=TEMPLATE)
+    gguf_models.write(path, "llama", template=TEMPLATE, fields={"context_length": 4096})
     return path
 
 

@@ -385,14 +385,13 @@ CHAT = """
   const bare = new TextGenerator(session, { tokenizer });
   const picky = new TextGenerator(session, { tokenizer, chatTemplate: "{{ raise_exception('no') }}" });
   results.errors = [
-    await told(bare.generate(arg.messages)),
-    await told(bare.applyChatTemplate([{ content: 'a' }])),
-    await told(picky.generate(arg.messages)),
-    await told(create(file('{{', 'chat_template.jinja'))),
+    await told(bare.generate(arg.messages)), await told(bare.applyChatTemplate([{ content: 'a' }])),
+    await told(picky.generate(arg.messages)), await told(create(file('{{', 'chat_template.jinja'))),
     await told(create(data, file('{}', 'tokenizer_config.json'))),
     await told(create(data.slice(0, 400))),
-    await told(create('/none.gguf')),
+    await told(create('/none.gguf')), await told(bare.generate(new Array(128).fill(3))),
   ];
+  results.full = await new TextGenerator(session, { stopTokens: [] }).generate(Array(120).fill(3), { maxTokens: 9 });
   await session.release();
   return results;
 """
@@ -412,11 +411,12 @@ def test_chat_of_a_gguf_file(tab: Callable[..., Tab], tmp_path: Path) -> None:
     want = writer.generate(messages, max_tokens=6)
     assert found["tokens"] == writer.apply_chat_template(messages)
     assert found["written"] == want.tokens and found["together"] == [want.tokens] * 2
-    assert "".join(found["pieces"]) == want.text
+    assert "".join(found["pieces"]) == want.text and len(found["full"]["tokens"]) == 8
     parts = [
         "InvalidInput: this model has no chat template", "InvalidInput: messages are expected",
         "InvalidInput: the chat template refuses these messages: no", "InvalidInput: there is no tokenizer in",
         "InvalidInput: there is no chat template in", "its metadata reach beyond its end", "/none.gguf: HTTP 404",
+        "the prompt has 128 tokens, of the 128 that",
     ]  # fmt: skip
     for part, text in zip(parts, found["errors"], strict=True):
         assert part in text

@@ -22,7 +22,7 @@ from kit.gguf_logits import OUT, ROWS
 from kit.gguf_models import ARCHITECTURES, PIECES, TOKENS, VOCABULARY, write
 from pyruntime import InferenceSession, RunOptions, SessionOptions, TextGenerator, TrainingSession
 from pyruntime.cli import main
-from pyruntime.errors import InvalidModel, PyRuntimeError
+from pyruntime.errors import InvalidInput, InvalidModel, PyRuntimeError
 from pyruntime.onnx.gguf_blocks import BLOCKS, NAMES
 from pyruntime.runtime.gguf_tokenizer import tokenizer_json
 
@@ -135,6 +135,27 @@ def test_text(folder: Path, in_memory: bool) -> None:
     for _ in found.tokens:
         written.append(int(logits(session, written, len(written))[-1].argmax()))
     assert found.tokens == written[3:] and found.text == "".join(PIECES[n] for n in written[3:]).replace("▁", " ")
+
+
+@pytest.mark.parametrize("as_program", [False, True])
+def test_a_text_fills_the_context_of_the_model(folder: Path, as_program: bool) -> None:
+    path = folder / "short.gguf"
+    write(path, "llama", fields={"context_length": len(TOKENS)})
+    if as_program:
+        options = SessionOptions(sample_from="logits", sample_positions=1)
+        program = InferenceSession(path, options).export(weights=True)
+        path.with_suffix(".pyrt").write_bytes(program)
+        path = path.with_suffix(".pyrt")
+    writer = TextGenerator(path, stop_tokens=[])
+    for how in ({}, {"num_beams": 2}):
+        for most, count in ((1, 1), (2, 2), (3, 2)):
+            found = writer.generate(TOKENS[:-2], max_tokens=most, **how)
+            assert len(found.tokens) == count and found.reason == "length"
+        with pytest.raises(InvalidInput, match="the prompt has 10 tokens, of the 10 that the model can read"):
+            writer.generate(TOKENS, max_tokens=1, **how)
+    writer.generate(TOKENS[:-2], max_tokens=1)
+    list(writer.resume(5))
+    assert len(writer.last.tokens) == 2
 
 
 TURN = "rope.scaling.type"

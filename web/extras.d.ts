@@ -101,7 +101,7 @@ export interface TextGeneratorOptions {
 export type TextFormat = { schema: object | boolean | string } | { regex: string } | { grammar: string };
 
 export interface TextSettings {
-  /** Default: 256. */
+  /** Default: 256; fewer where the model can read no more, as a GGUF file says. */
   maxTokens?: number | undefined;
   /** 0, the default, takes the likeliest token. */
   temperature?: number | undefined;
@@ -134,7 +134,7 @@ export interface Generated {
   tokens: number[];
   /** Without the prompt; '' without a tokenizer. */
   text: string;
-  /** Why it ended: `maxTokens`, one of `stopTokens`, one of `stop`, or it has its `format` (with another reason it may be unfinished). */
+  /** Why it ended: `maxTokens` or what the model can read, one of `stopTokens`, one of `stop`, or it has its `format` (with another reason it may be unfinished). */
   reason: 'length' | 'token' | 'text' | 'format';
   /** Tokens of the prompt that were in the cache. */
   reused: number;

@@ -29,7 +29,7 @@ from pyruntime.runtime.saved_text import (
     description,
     from_halves,
 )
-from pyruntime.runtime.writing import Request, Sampling, beam_feeds, portions, sampling_feeds
+from pyruntime.runtime.writing import MOST, Request, Sampling, beam_feeds, portions, sampling_feeds
 from pyruntime.session.run_options import RunOptions
 
 TYPES = {type_name(TensorType(dtype, None)): dtype for dtype in dt.ALL}
@@ -112,6 +112,12 @@ class Decoder:
             **self._given,
             **{name: self._converted(name, x) for name, x in arrays.items() if x is not None},
         }
+
+    @property
+    def context(self) -> int:
+        """The tokens that a text may have by the model's metadata, as of a GGUF file."""
+        found = self.session.metadata.custom_metadata_map.get("context_length", "")
+        return int(found) if found.isdecimal() and int(found) > 0 else MOST
 
     def missing(self) -> list[str]:
         """Inputs in `given` that have no array yet."""

@@ -23,7 +23,7 @@ from pyruntime.errors import InvalidInput, file_bytes
 from pyruntime.native.sessions.program_file import is_program
 from pyruntime.runtime.beams import BeamWriter, refused_beams
 from pyruntime.runtime.saved_text import DRAFT, NOTHING, NOTHING_HINT, SavedText
-from pyruntime.runtime.writing import Numbers, Text, Writer
+from pyruntime.runtime.writing import SHORTER, Numbers, Sampling, Text, Writer, refused_length
 
 Model = str | os.PathLike[str] | bytes
 Prompt = str | Sequence[int] | Messages
@@ -116,7 +116,7 @@ class TextGenerator:
         """The text that follows the prompt, piece by piece; `last` has what is written so far. Ends early if the caller
         stops to iterate.
 
-        max_tokens: 256 by default
+        max_tokens: 256 by default; fewer where the model can read no more, as a GGUF file says
         temperature: 0 (the default) takes the likeliest token
         top_k, top_p: sample from the top_k likeliest tokens, and from the fewest that have top_p of the probability
         repetition_penalty: divides positive scores, and multiplies others, of tokens that are there already
@@ -259,12 +259,13 @@ class TextGenerator:
         chats: list[Chat] = []
         for n, text in enumerate(settings.texts):
             begin = partial(self._give, row_of(settings.inputs, n, len(settings.texts)))
+            most = self._most(text, settings.most)
             if settings.how.num_beams > 1:
-                beams = self._beams(text, settings, is_whole)
+                beams = self._beams(text, settings.how, most, is_whole)
                 chats.append(Chat(text, beams, beams.how, begin, is_whole))
                 continue
             numbers = Numbers(settings.numbers.seed + n)
-            writer = Writer(text, numbers, settings.most, self.draft_tokens, self.lookup)
+            writer = Writer(text, numbers, most, self.draft_tokens, self.lookup)
             chats.append(Chat(text, writer, settings.how, begin, is_whole))
         self._newest = settings
         try:
@@ -275,11 +276,18 @@ class TextGenerator:
             raise
         return chats
 
-    def _beams(self, text: Text, settings: Settings, is_whole: bool) -> BeamWriter:
-        refused = refused_beams(self._model.layout, settings.how, self.draft_tokens, is_whole)
+    def _most(self, text: Text, most: int) -> int:
+        """The tokens that may follow a prompt. Errors: InvalidInput if the model can read no more"""
+        count, context = len(text.prompt), self._model.context
+        if refused := refused_length(count, context):
+            raise InvalidInput(refused, hint=SHORTER)
+        return min(most, context - count)
+
+    def _beams(self, text: Text, how: Sampling, most: int, is_whole: bool) -> BeamWriter:
+        refused = refused_beams(self._model.layout, how, self.draft_tokens, is_whole)
         if refused:
-            raise InvalidInput(f"num_beams is {settings.how.num_beams}: {refused}", hint="generate without num_beams")
-        return BeamWriter(text, settings.how, settings.most, list(self.stop_tokens))
+            raise InvalidInput(f"num_beams is {how.num_beams}: {refused}", hint="generate without num_beams")
+        return BeamWriter(text, how, most, list(self.stop_tokens))
 
     def _pieces(self, settings: Settings) -> Iterator[str]:
         """The pieces of one text."""

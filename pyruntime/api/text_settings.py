@@ -21,8 +21,8 @@ class Generated:
     """What was written.
 
     text: without the prompt; "" without a tokenizer
-    reason: why it ended: "length" (max_tokens), "token" (one of stop_tokens), "text" (one of stop) or "format" (the
-        text has the format; with another reason it may be unfinished)
+    reason: why it ended: "length" (max_tokens, or the model can read no more), "token" (one of stop_tokens), "text"
+        (one of stop) or "format" (the text has the format; with another reason it may be unfinished)
     reused: tokens of the prompt that were in the cache
     first, seconds: until the first token, and in all
     drafted, accepted: tokens of the draft model, and those that the model agreed with

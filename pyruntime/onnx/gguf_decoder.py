@@ -108,9 +108,11 @@ class _Decoder:
         vocabulary = add.file.tensors[f"{head}.weight"].shape[0]
         outputs = [Value("logits", TensorType(F32, ("batch", "tokens", vocabulary))), *presents]
         metadata = {"ir_version": "11", "producer_name": "GGUF", "graph_description": ""}
+        props = {key: str(self.size(key)) for key in ("context_length",) if key in self.fields}
         return Graph(
-            self.name, (*ids, *caches), tuple(outputs), tuple(add.nodes), add.weights, opsets=OPSETS, metadata=metadata
-        )
+            self.name, (*ids, *caches), tuple(outputs), tuple(add.nodes), add.weights, opsets=OPSETS, metadata=metadata,
+            props=props,
+        )  # fmt: skip
 
     def cache(self, name: str, length: str) -> Value:
         return Value(name, TensorType(F32, ("batch", self.groups, length, self.head)))

@@ -22,6 +22,7 @@ from pyruntime.runtime.generation import (
 
 # The hint for a run whose indices are out of range
 BEYOND = "does the tokenizer belong to this model? Or the text has more tokens than the model has positions"
+SHORTER = "leave out the beginning of the chat"
 BUSY = "a listener or an operator began a text in the middle of a run of this generator"
 BUSY_HINT = "begin it after the run"
 SPARE = 256  # positions of padding that texts may always have, because a run more costs more than this memory
@@ -48,6 +49,11 @@ def refused_number(name: str, x: float) -> str:
     if least <= x <= most and not (is_whole and x % 1 != 0):
         return ""
     return f"{'an integer' if is_whole else 'a number'} from {least} to {most} is expected"
+
+
+def refused_length(prompt: int, context: int) -> str:
+    """Why no token can follow a prompt of so many tokens, or "". context: the tokens that the model can read"""
+    return f"the prompt has {prompt} tokens, of the {context} that the model can read" if prompt >= context else ""
 
 
 @dataclass(eq=False, slots=True)

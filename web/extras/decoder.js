@@ -4,7 +4,7 @@ import { elementSize, fromNumbers, viewOf } from '../common/elements.js';
 import { Declared } from '../runtime/batching.js';
 import { DecoderLayout, encoderFeeds, kept } from '../runtime/generation.js';
 import { HALVES, PROBED, SavedDecoder, SavedTensor, anotherModel, areNear, checkModel, description, fromHalves } from '../runtime/saved_text.js';
-import { Request, Sampling, beamFeeds, portions, samplingFeeds } from '../runtime/writing.js';
+import { MOST, Request, Sampling, beamFeeds, portions, samplingFeeds } from '../runtime/writing.js';
 import { copyBlock, emptyData, partsOf } from './parts.js';
 
 /** @typedef {import('./parts.js').Session} Session */
@@ -55,6 +55,8 @@ export class Decoder {
     /** @type {Record<string, string>} */
     this.types = Object.fromEntries(session.inputMetadata.map(({ name, type }) => [name, type]));
     const paired = Object.entries(continued).map(([past, present]) => `${past}=${present}`);
+    /** The tokens that a text may have by the model's metadata, as of a GGUF file. */
+    this.context = Number(session.metadata?.customMetadataMap.context_length) || MOST;
     this.layout = new DecoderLayout(session.inputMetadata.map(declared), session.outputMetadata.map(declared), this.names, paired);
     const { refused, unknown, fed } = this.layout;
     const hint = 'it must be a decoder with a KV cache, and its session needs the options of TextGenerator.options()';

@@ -28,7 +28,7 @@
  * @property {readonly string[]} outputNames
  * @property {readonly Metadata[]} inputMetadata
  * @property {readonly Metadata[]} outputMetadata
- * @property {{ graphName?: string, producerName?: string } | null} metadata
+ * @property {{ graphName?: string, producerName?: string, customMetadataMap: Record<string, string> } | null} metadata
  * @property {{ checked(feeds: Record<string, Tensor>, outputs?: string[], adapters?: unknown): Record<string, Tensor> }} handler
  * @property {(feeds: Record<string, Tensor>, outputs: readonly string[], options: { signal?: AbortSignal, adapters?: unknown }) => Promise<Record<string, Tensor>>} run
  */

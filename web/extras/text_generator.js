@@ -4,7 +4,7 @@
 import { InvalidInput as Own } from '../common/errors.js';
 import { BeamWriter, refusedBeams } from '../runtime/beams.js';
 import { DRAFT, NOTHING, NOTHING_HINT, SavedText } from '../runtime/saved_text.js';
-import { BEYOND, Numbers, Writer } from '../runtime/writing.js';
+import { BEYOND, Numbers, SHORTER, Writer, refusedLength } from '../runtime/writing.js';
 import { Decoder, Encoder } from './decoder.js';
 import { optionsOf } from '../common/records.js';
 import { partsOf } from './parts.js';
@@ -154,11 +154,12 @@ export class TextGenerator {
 
   /** Adds the texts to those that are being written. @param {Writing} writing @param {boolean} isWhole */
   begun(writing, isWhole) {
-    const { texts, how, numbers, most, signal, inputs } = writing;
+    const { texts, how, numbers, signal, inputs } = writing;
     const chats = texts.map((text, n) => {
       const begin = () => this.give(rowOf(inputs, n, texts.length, this.parts.Tensor));
+      const most = this.most(text, writing.most);
       if (how.numBeams > 1) {
-        const beams = this.beams(text, writing, isWhole);
+        const beams = this.beams(text, how, most, isWhole);
         return new Chat(text, beams, beams.how, begin, isWhole, signal);
       }
       const writer = new Writer(text, new Numbers(numbers.seed + n), most, this.draftTokens, this.lookup);
@@ -169,8 +170,16 @@ export class TextGenerator {
     return chats;
   }
 
-  /** @param {import('../runtime/writing.js').Text} text @param {Writing} writing @param {boolean} isWhole */
-  beams(text, { how, most }, isWhole) {
+  /** The tokens that may follow a prompt. Throws InvalidInput if the model can read no more. @param {import('../runtime/writing.js').Text} text @param {number} most */
+  most({ prompt: { length } }, most) {
+    const { context } = this.model;
+    const refused = refusedLength(length, context);
+    if (refused) throw new this.parts.InvalidInput(refused, { hint: SHORTER });
+    return Math.min(most, context - length);
+  }
+
+  /** @param {import('../runtime/writing.js').Text} text @param {Writing['how']} how @param {number} most @param {boolean} isWhole */
+  beams(text, how, most, isWhole) {
     const refused = refusedBeams(this.model.layout, how, this.draftTokens, isWhole);
     if (refused) throw new this.parts.InvalidInput(`numBeams is ${how.numBeams}: ${refused}`, { hint: 'generate without numBeams' });
     return new BeamWriter(text, how, most, this.prompts.stopTokens);
