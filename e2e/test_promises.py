@@ -144,6 +144,7 @@ NEEDS = {
     "index module.inspect": "'/models/add.onnx'",
     "index module.python": "'1'",
     "index module.quantize": "'/models/affine.onnx', { smallest: 1 }",
+    "index module.quantizeStatic": "'/models/affine.onnx', [{ x: floats(2, 4) }]",
     "InferenceSession static.create": "'/models/add.onnx'",
     "InferenceSession.run": "sum()",
     "InferenceSession.verify": "sum()",

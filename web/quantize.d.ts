@@ -11,7 +11,7 @@ type Samples = Iterable<Feeds> | AsyncIterable<Feeds>;
 type Model = string | URL | Uint8Array | ArrayBufferLike | Blob | Response | FileHandle;
 
 /** The options besides those of a session, which apply to the sessions that measure errors. */
-export interface QuantizeOptions extends InferenceSession.SessionOptions {
+export interface QuantizeOptions extends Omit<InferenceSession.SessionOptions, 'adapters'> {
   /** Of a weight: 4 (default), 8 or 16 (half floats). Layers that cannot have so few get more. */
   bits?: 4 | 8 | 16 | undefined;
   /** Inputs by name, on which errors are measured. */
@@ -29,7 +29,7 @@ export interface QuantizeOptions extends InferenceSession.SessionOptions {
 }
 
 /** The options besides those of a session, which apply to the sessions that run the samples. */
-export interface QuantizeStaticOptions extends InferenceSession.SessionOptions {
+export interface QuantizeStaticOptions extends Omit<InferenceSession.SessionOptions, 'adapters'> {
   /** Ranges of activations: of all numbers (default), without the outermost, or those that tell most of the histogram. */
   calibration?: 'range' | 'percentile' | 'entropy' | undefined;
   /** Of the numbers that `percentile` keeps, above 50. Default: 99.99. */

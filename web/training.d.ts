@@ -31,7 +31,7 @@ export type Loss = string | LossFunction | ({ readonly target?: string | undefin
   | { readonly ctc: string; readonly blank?: number | undefined; readonly logits?: boolean | undefined; readonly batchFirst?: boolean | undefined; readonly zeroInfinity?: boolean | undefined; readonly inputLengths?: string | undefined; readonly targetLengths?: string | undefined }
   | { readonly distill: string; readonly teacher: Uint8Array | ArrayBuffer; readonly temperature?: number | undefined; readonly alpha?: number | undefined; readonly axis?: number | undefined; readonly inputs?: Readonly<Record<string, string>> | undefined; readonly output?: string | undefined }
   | { readonly onnx: Uint8Array | ArrayBuffer; readonly inputs?: Readonly<Record<string, string>> | undefined; readonly output?: string | undefined }));
-export interface TrainingOptions extends InferenceSession.SessionOptions {
+export interface TrainingOptions extends Omit<InferenceSession.SessionOptions, 'adapters'> {
   // Written by scripts/contract.py from pyruntime/training/graph/recipe.py.
   /** What a step reduces: see losses. */
   loss: Loss | readonly Loss[];

@@ -34,7 +34,7 @@ export const quantizeStatic = (parts, model, samples, options) => quantised(part
 /** @param {PageParts} parts @param {'weights' | 'static'} form @param {unknown} model @param {Samples} samples @param {Options} options @returns {Quantised} */
 async function quantised(parts, form, model, samples, options) {
   const names = NAMES[form];
-  const unknown = Object.keys(options).find((name) => !Object.hasOwn(names, name) && !Object.hasOwn(parts.SESSION, name));
+  const unknown = Object.keys(options).find((name) => (options[name] ?? null) !== null && !Object.hasOwn(names, name) && !Object.hasOwn(parts.SESSION, name));
   if (unknown) throw new InvalidInput(`there is no option "${unknown}"`, { hint: `besides those of a session there are ${Object.keys(names).join(', ')}` });
   const feeds = await collected(samples);
   const ofSessions = Object.fromEntries(Object.entries(options).filter(([name]) => !Object.hasOwn(names, name)));
