@@ -300,7 +300,8 @@ DORA = "convolutions, DoRA"
 
 @pytest.mark.parametrize("provider", ["wasm", "webgpu"])
 def test_dora_and_convolutions_as_in_peft(tab: Callable[..., Tab], provider: str) -> None:
-    """Steps, files, the merged model and runs with PEFT's own file are those that kit/peft_steps.py stored."""
+    """Losses, tensors after the steps, the saved file, the merged model and runs with PEFT's file equal what
+    kit/peft_steps.py got from PEFT and stored."""
     with np.load(VECTORS) as data:
         known = {key.partition("/")[2]: data[key] for key in data.files if key.startswith(f"{DORA}/")}
     lora = {"rank": RANK, "alpha": ALPHA, "dora": True}

@@ -37,7 +37,8 @@ AXES: dict[str, list[str]] = {
 }
 WITHOUT_PLAIN = ("provider", "page", "place")  # kinds whose first value is a feature as well
 PLAIN = {values[0] for kind, values in AXES.items() if kind not in WITHOUT_PLAIN}
-# Kinds that meet in all ways: what is lost with a GPU depends on who keeps it, and where
+# Kinds of which all combinations are tested, not only pairs: what a lost GPU takes along depends on who owns the
+# results, and where they are kept.
 TOGETHER = [*((who, "outputs", "fault") for who in ("caller", "chats", "search")), ("texts", "chats", "search")]
 KIND = {value: kind for kind, values in AXES.items() for value in values}
 MEANINGS = {

@@ -117,7 +117,8 @@ LOSSES = [
 
 
 class UpdateCase(NamedTuple):
-    """formula: (weight, gradients) -> weights after each step; torch: name and settings of torch's, if it has one"""
+    """An optimiser as a function. formula: in NumPy, from the first weight and the gradient of each step to the weight
+    after each step; torch: name and settings of the same optimiser in torch.optim, if it has one"""
 
     name: str
     function: Callable[..., Any]

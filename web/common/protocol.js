@@ -101,10 +101,11 @@ import { Stop, StopWords } from './stop.js';
  *   adapters?: AdaptersInfo }} About
  */
 /**
- * Of a session with adapters (pyruntime/training/adapters/adapter_inputs.py, `described`): rows of the two matrices that runs feed;
- * by name of a module its rows ([first_a, rows_a, first_b, rows_b]), or the model's own inputs for its A and B;
- * whether runs also feed magnitudes of DoRA; values of such inputs in
- * runs without adapters (data: base64). places: where the tensors of each adapter go, unless the session is of a Program.
+ * Of a session with adapters (pyruntime/training/adapters/adapter_inputs.py, `described`). rowsA, rowsB: number of rows of
+ * the two matrices that runs feed; modules: by name, where a module's rows are ([first_a, rows_a, first_b, rows_b]); slots:
+ * by name, the model's own inputs for A and B of a module; hasMagnitudes: whether runs also feed magnitudes of DoRA;
+ * defaults: values of such inputs in runs without adapters (data: base64). places: where the tensors of each adapter go,
+ * unless the session is of a Program.
  * @typedef {object} AdaptersInfo
  * @property {number} rowsA
  * @property {number} rowsB

@@ -28,7 +28,8 @@ export function joinedAdapters(rows, types, active) {
 }
 
 /**
- * The two matrices with all modules as rows, and the ranks of the adapters side by side; magnitudes of DoRA.
+ * Inputs of a run: one matrix of the A and one of the B of all modules. A module has rows of its own, each active adapter
+ * has as many columns as its rank. If the graph takes them, also the magnitudes of DoRA, one for each row of B.
  * @param {Rows} rows @param {Active[]} active @returns {Record<string, Fed>}
  */
 function stacked({ rowsA, rowsB, hasMagnitudes }, active) {
