@@ -99,7 +99,9 @@ class Nodes:
         if not (pair := self.broadcast()):
             return
         x, y, shape = pair
-        test = self.add(self.draw.pick(["Greater", "LessOrEqual"]), [x.name, y.name], shape, BOOL)
+        # Values that are equal but for rounding, or that underflow, are far from the limit.
+        limit = self.add("Add", [y.name, self.number(0.3719, y.kind)], y.shape, y.kind)
+        test = self.add(self.draw.pick(["Greater", "LessOrEqual"]), [x.name, limit.name], shape, BOOL)
         self.add("Where", [test.name, x.name, y.name], shape, x.kind)
 
     def transpose(self) -> None:
@@ -170,15 +172,17 @@ class Nodes:
                 row = self.add("Unsqueeze", [y.name, self.constant([-2])], (*y.shape[:-1], 1, y.shape[-1]), y.kind)
                 self.add("Mul", [column.name, row.name], shape, x.kind)
 
+    def whole(self, x: Value) -> Value:
+        """Whole numbers, whose order rounding rarely decides: Tanh of many large numbers is nearly 1."""
+        scaled = self.add("Mul", [x.name, self.number(14.3, x.kind)], x.shape, x.kind)
+        return self.add("Round", [scaled.name], x.shape, x.kind)
+
     def largest(self) -> None:
         """The index of the largest element, which gathers the rows of a table."""
         x = self.pick(rank=1)
         if x is None:
             return
-        # of values that differ by more than rounding: Tanh of many large numbers is nearly 1
-        scaled = self.add("Mul", [x.name, self.number(14.3, x.kind)], x.shape, x.kind)
-        whole = self.add("Round", [scaled.name], x.shape, x.kind)
-        index = self.add("ArgMax", [whole.name], x.shape[:-1], INT, axis=-1, keepdims=0)
+        index = self.add("ArgMax", [self.whole(x).name], x.shape[:-1], INT, axis=-1, keepdims=0)
         width = self.draw.pick(AXES)
         if np.prod(index.shape) * width <= LARGEST:
             table = self.constant(self.draw.rng.normal(size=(x.shape[-1], width)), x.kind)
@@ -196,13 +200,14 @@ class Nodes:
         elif what == "TopK":
             count = self.draw.between(1, x.shape[-1])
             shape = (*x.shape[:-1], count)
-            made = self.add(what, [x.name, self.constant([count])], shape, x.kind, axis=-1)
+            self.add(what, [self.whole(x).name, self.constant([count])], shape, x.kind, axis=-1)
             places = Value(self.name(), shape, INT)
             self.nodes[-1].output.append(places.name)
             self.values.append(places)
+            self.add("GatherElements", [x.name, places.name], shape, x.kind, axis=-1)
         else:
             shape = (*x.shape[:-1], 1)
-            place = self.add("ArgMax", [x.name], shape, INT, axis=-1, keepdims=1)
+            place = self.add("ArgMax", [self.whole(x).name], shape, INT, axis=-1, keepdims=1)
             new = self.slice(x, len(x.shape) - 1, 0, 1)
             self.add(what, [x.name, place.name, new.name], x.shape, x.kind, axis=-1)
 

@@ -131,6 +131,19 @@ MODELS: dict[str, tuple[str, str, str]] = {
             => (bool on, float[2, T, 8] q, float[2, 8] l) {
         on = Identity (go)  u = Gather <axis = 1> (x, i)  a = Mul (k, half)  l = Add (a, u)  r = Unsqueeze (l, one)
         g = Shape (r)  b = Expand (i, g)  q = ScatterElements <axis = 1> (p, b, r) }> (most, , h, c)"""),
+    "a scatter into halves of an input": (
+        "float16[T, 3, 8] x, float16[3, 8] h, int64 last",
+        "float16[3, 8] v, float16[t, 3, 8] y",
+        """v, y = Loop <body = s (int64 i, bool c, float16[3, 8] p) => (bool go, float16[3, 8] q, float16[3, 8] o) {
+        go = Less (i, last)  u = Gather <axis = 0> (x, i)  a = ArgMax <axis = -1, keepdims = 1> (u)
+        b = Slice (u, zero, one, one)  r = ScatterElements <axis = -1> (u, a, b)  q = Max (p, r)
+        o = Neg (r) }> ( , , h)"""),
+    "a product whose elements are units": (
+        "float[T, 64, 2] x, float[64, 1] h, float[2, 1] w, int64 last",
+        "float[64, 1] v",
+        """v = Loop <body = s (int64 i, bool c, float[64, 1] p) => (bool go, float[64, 1] q) {
+        go = Less (i, last)  u = Gather <axis = 0> (x, i)  k = MatMul (u, w)  a = Tanh (k)
+        q = Min (a, p) }> ( , , h)"""),
     "states of seven types": (
         "float[T, 6] x, double[6] d, float16[6] h, int64[6] n, bool[6] b, int32[2] k, uint8[6] z",
         "double[6] d2, float16[6] h2, int64[6] n2, bool[6] b2, int32[2] k2, uint8[6] z2, double[T] y, bool[T, 6] w",

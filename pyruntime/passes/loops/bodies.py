@@ -84,7 +84,9 @@ def body_of(loop: Loop, most_work: float, may_repeat: bool, products: bool) -> B
         if t.dtype in (STRING, C64, C128):
             raise StepByStep(f"its body computes with {t.dtype} tensors")
     varying = {t.uid for t in block.inputs[2:]}
-    members = _without_cheap(members, varying, {t.uid for t in results}, branches)
+    kept = {t.uid for t in results} | {t.uid for m in members if isinstance(m, Loops) for t in m.bases}
+    kept |= {t.uid for found in branches.values() for t, _ in found}
+    members = _without_cheap(members, varying, kept, branches)
     going = None if loop.is_counted else results.pop(0)
     inside = _inside(block, members) if products else set()
     sums = frozenset(m.out.uid for m in members if products and is_product(m, inside))
@@ -296,12 +298,11 @@ def _by_offset(load: Expr) -> Expr:
 
 
 def _without_cheap(
-    members: list[Member], carried: set[int], results: set[int], branches: Branches
+    members: list[Member], carried: set[int], kept: set[int], branches: Branches
 ) -> list[Member]:  # fmt: skip
     """The members without cheap maps that depend on no carried value: their readers compute them. Those in branches
     stay, because their readers may be elsewhere. Other members that depend on no carried value come first, so that
-    they do not part those that can share loops. carried, results: uids"""
-    conditions = {t.uid for found in branches.values() for t, _ in found}
+    they do not part those that can share loops. carried: uids; kept: uids of results that are stored in any case"""
     inlined: dict[int, Expr] = {}
     varying = set(carried)
     first: list[Member] = []
@@ -315,12 +316,12 @@ def _without_cheap(
     for old in members:
         m = _rebuilt(old, lambda e: rewrite(e, visit))
         is_free = varying.isdisjoint([t.uid for t in m.inputs])
-        stays = m.out.uid in branches or m.out.uid in conditions
-        if is_free and not stays and isinstance(m, Map) and m.out.dtype is m.expr.dtype and _is_cheap(m.expr):
+        is_free = is_free and m.out.uid not in branches
+        if is_free and isinstance(m, Map) and m.out.dtype is m.expr.dtype and _is_cheap(m.expr):
             inlined[m.out.uid] = m.expr
-            if m.out.uid not in results:
+            if m.out.uid not in kept:
                 continue
-        if is_free and m.out.uid not in branches:
+        if is_free:
             first.append(m)
         else:
             varying.update(t.uid for t in m.outputs)

@@ -232,7 +232,7 @@ class NestWriter:
     def _column(self, m: Dense, x: Expr) -> int | None:
         """The axis of a matrix from outside the loop along which a load follows the last outer axis, if it follows the
         terms of the nest's sums along the other one; None for other loads. Further axes are before these two."""
-        if x.op != "at" or not isinstance(m, Reduce) or not self.unit.is_matrix(x):
+        if x.op != "at" or not isinstance(m, Reduce) or not self.unit.is_matrix(x) or not self.nest.outer:
             return None
         keys, (*lead, a, b) = self.nest.keys[m.out.uid], x.args
         places = [{keys[i.value] for i in walk(c) if i.op == "index"} for c in (a, b)]
