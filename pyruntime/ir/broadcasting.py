@@ -33,10 +33,10 @@ def broadcast_dim(a: AnyDim, b: AnyDim) -> AnyDim:
 
 
 def caps(a: AnyDim, b: AnyDim) -> bool:
-    """Whether b is min(a, k) for an integer k > 1, such as the extent of a slice [:a] of k elements. If such
+    """Whether b is min(a, k) for another integer k > 1, such as the extent of a slice [:a] of k elements. If such
     dims broadcast, they are equal."""
     op, args = _operation(b)
-    return op == "min" and a in args and any(isinstance(x, int) and x > 1 for x in args)
+    return op == "min" and a in args and any(isinstance(x, int) and x > 1 for x in args if x != a)
 
 
 def _within(a: AnyDim, b: AnyDim) -> bool:

@@ -421,6 +421,21 @@ def test_a_slice_of_a_table_broadcasts_by_its_length() -> None:
         check(m, {"x": floats(2, s, 2)})
 
 
+@pytest.mark.parametrize("inside", [False, True], ids=["in the graph", "in a loop"])
+def test_the_first_elements_of_an_axis_broadcast_if_there_is_one(inside: bool) -> None:
+    """x[:4] of one element is one element."""
+    text = "a = Slice (x, zero, four)  b = Add (h, a)"
+    loop = f"""z = Scan <num_scan_inputs = 1, body = s (float[4] h, float[3] u) => (float[4] b) {{ {text} }}> (z0, y)"""
+    m = parsed(f"""g (float[n] x, float[4] {"z0" if inside else "h"}, float[2, 3] y) => ({"z" if inside else "b"}) {{
+        zero = Constant <value_ints = [0]> ()  four = Constant <value_ints = [4]> ()  {loop if inside else text} }}""")
+    session = InferenceSession(m.SerializeToString())
+    for n in (1, 4, 5):
+        feeds = {"x": floats(n), "z0" if inside else "h": floats(4), "y": floats(2, 3)}
+        same(session.run(None, feeds)[0], by_onnxruntime(m, feeds)[0])
+    with pytest.raises(ShapeError, match="do not broadcast"):
+        session.run(None, {**feeds, "x": floats(3)})
+
+
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 9])
 @pytest.mark.parametrize("kind", ["float16", "float32", "uint8", "int64"])
 def test_moves_keep_every_bit(kind: str, width: int) -> None:
