@@ -259,6 +259,10 @@ REASONS = {  # why a loop stays step by step, body of a Loop with the state h (4
                                    "  r = ReduceSum <keepdims = 0> (f)  v = Mul (h, r)", "5"),
     'its body calls the routine "matmul" for large products': ("a = MatMul (h, large)  b1 = MatMul (a, back)"
                                                                "  v = Tanh (b1)", "5"),
+    'its body calls the routine "conv" for large products': (
+        "k = Constant <value = int64[4] {16, 1, 3, 3}> ()  w = ConstantOfShape <value = float[1] {0.01}> (k)"
+        "  one = Constant <value = int64[4] {1, 1, 4, 4}> ()  a = Reshape (h, one)"
+        "  b1 = Conv <pads = [1, 1, 1, 1]> (a, w)  d = ReduceSum <keepdims = 0> (b1, zeros)  v = Tanh (d)", "300"),
 }  # fmt: skip
 
 
@@ -270,7 +274,8 @@ def test_why_a_loop_runs_step_by_step(reason: str) -> None:
     body, trip = REASONS[reason]
     m = parsed(f"""g (float[4, 4] x, int64 trip, bool go, float[4, 40000] large, float[40000, 4] back)
             => (float[N, 4] y) {{
-        axis = Constant <value = int64 {{0}}> ()  n = Constant <value = int64 {{{trip}}}> ()
+        axis = Constant <value = int64 {{0}}> ()  zeros = Constant <value = int64[2] {{0, 1}}> ()
+        n = Constant <value = int64 {{{trip}}}> ()
         limit = Constant <value = float {{900.0}}> ()
         y = Loop <body = b (int64 i, bool c, float[N, 4] h) => (bool more, float[N, 4] v)
             {{ more = Identity (c)  {body} }}> (n, , x)

@@ -22,9 +22,10 @@ Member = Dense | Loops
 
 MOST_MEMBERS = 96  # a function of more kernels would compile slowly
 # Nanoseconds (docs/design/compiler.md#whole-loops). A step costs the executor STEP, and KERNEL for each kernel besides
-# its work. Routines have packed panels, so each term of a sum takes less than in loops, by TERM, or by VECTOR_TERM if a
-# vector is multiplied by a matrix from outside the loop. A sum in loops takes as long as SUM terms more.
-STEP, KERNEL, TERM, VECTOR_TERM, SUM = 6500, 450, 0.075, 0.027, 32
+# its work. Routines have packed panels, so each term of a sum takes less than in loops, by TERM, by WINDOW_TERM in a
+# window, or by VECTOR_TERM if a vector is multiplied by a matrix from outside the loop. A sum in loops takes as long as
+# SUM terms more.
+STEP, KERNEL, TERM, WINDOW_TERM, VECTOR_TERM, SUM = 6500, 450, 0.075, 0.15, 0.027, 32
 # If WebAssembly repeats the steps, each costs REPEATED, a kernel REPEATED_KERNEL, and a batch of steps at most BATCH.
 REPEATED, REPEATED_KERNEL, BATCH = 200, 150, 100_000
 UNKNOWN_STEPS = 64  # of a loop whose limit no dim gives, in estimates
@@ -213,7 +214,8 @@ def _lost(call: Call, body: Sequence[Kernel]) -> int:
     once = [t for t in (meaning.out, *meaning.inputs) if sums * terms < 2 * _size(t.shape)]
     if any(isinstance(t.kernel, Leaf) and t.kernel.kind == "block" or t.kernel in body for t in once):
         return 0  # each element of what the loop computes is used once: memory is the limit
-    return int(sums * (terms + SUM) * (VECTOR_TERM if once else TERM))
+    is_window = sum(d != 1 for d in meaning.extents) > 1
+    return int(sums * (terms + SUM) * (VECTOR_TERM if once else WINDOW_TERM if is_window else TERM))
 
 
 def _saved(loop: Loop, kernels: int, repeats: bool) -> float:
