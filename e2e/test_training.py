@@ -216,10 +216,19 @@ REFUSED = """
   await refuse(async () => session.step({ x, target: target([0, 1, 2, 0]) }, { signal: controller.signal }));
   await session.setWeights({ w1: new ort.Tensor('float32', new Float32Array(48), [6, 8]) });
   const zeros = (await session.weights()).w1.data.every((n) => n === 0);
+  await refuse(() => session.freeze(['w1', 'q.*']));
+  await refuse(() => session.freeze([3]));
+  const frozen = [await session.freeze('w*')];
+  const old = await session.weights();
+  await session.step({ x, target: target([0, 1, 2, 0]) });
+  const stepped = await session.weights();
+  const held = Object.keys(old).filter((name) => old[name].data.every((n, i) => n === stepped[name].data[i]));
+  const gradients = Object.keys(await session.gradients({ x, target: target([0, 1, 2, 0]) }));
+  frozen.push(held, gradients, await session.unfreeze());
   await session.release();
   await refuse(() => session.step({ x, target: target([0, 1, 2, 0]) }));
   const same = before.every((n, i) => n === after[i]);
-  return { errors, graphs, step, applied, rate, nan: nan.applied, same, zeros };
+  return { errors, graphs, step, applied, rate, nan: nan.applied, same, zeros, frozen };
 """
 
 
@@ -282,7 +291,8 @@ def test_what_is_refused_in_pages(page: Tab) -> None:
         "InvalidInput: training needs a loss", 'no weight has a name like "q.*"', 'optimizer "adm" is not known',
         'training session has no option "optimiser"', "no gradients wait for a step", "the labels have shape",
         "target[3] is 3", "rate cannot be -1", 'step has no option "rat", only rate,signal',
-        "this is no safetensors file", "AbortError", "SessionFailed",
+        "this is no safetensors file", "AbortError",
+        'no trained weight has a name like "q.*"', "names cannot be 3", "SessionFailed",
     ]  # fmt: skip
     assert len(texts) == len(found["errors"])
     for text, error in zip(texts, found["errors"], strict=True):
@@ -294,6 +304,7 @@ def test_what_is_refused_in_pages(page: Tab) -> None:
         True,
         True,
     )
+    assert found["frozen"] == [["w1", "w2"], ["w1", "w2"], ["b1", "b2"], []]
     assert found["graphs"][0] == pytest.approx(found["graphs"][1], rel=1e-5)
     assert any("changed no weight" in text for text in page.warnings)
 

@@ -22,7 +22,7 @@ from pyruntime.api.providers import _OPTIONS as PROVIDERS
 from pyruntime.cli import COMMANDS, main
 from pyruntime.runtime.adapter_config import APPLIED, METADATA, REFUSED, WITHOUT_EFFECT
 from pyruntime.runtime.step_numbers import StepNumbers
-from pyruntime.runtime.trained_weights import KNOWN, metadata_of
+from pyruntime.runtime.trained_weights import KNOWN, TrainedWeight, TrainedWeights, metadata_of
 from pyruntime.session.run_options import RunOptions as Options
 from pyruntime.training.files import onnx_adapter, safetensors
 from pyruntime.training.files.safetensors import Stored
@@ -145,7 +145,9 @@ def test_an_unknown_key_is_an_error_or_one_warning(
 def test_each_field_of_the_formats_is_in_one_table() -> None:
     numbers = StepNumbers({}, "plateau", {}, 0, 1.0)
     numbers.plateau.is_known = True
-    assert {*metadata_of(numbers, "adam", repr), "adapter_config"} == {*KNOWN}
+    trained = TrainedWeights([TrainedWeight("w", [2], "float32")], 1, [], {})
+    trained.missed = [1]
+    assert {*metadata_of(numbers, trained, "adam", repr), "adapter_config"} == {*KNOWN}
     fields = [*APPLIED, *WITHOUT_EFFECT, *REFUSED]
     assert len(fields) == len(set(fields))
     text = (ROOT / "docs/use/adapters.md").read_text()

@@ -164,12 +164,17 @@ def null_of(values: list[Any]) -> list[Any]:
 def step_results(case: Case) -> Iterator[tuple[list[Any], str | None]]:
     """For each call what its runs tell, and the refusal."""
     given = case["settings"], case["schedule"], case["timing"], 7, case["loss_scale"]
-    steps = TrainingSteps(StepNumbers(*given), case["accumulates"], ["target"], ["y"], ["more"])
+    weights = [TrainedWeight(name, [2], "float32") for name in case["weights"]]
+    trained = TrainedWeights(weights, len(weights), [], {})
+    steps = TrainingSteps(StepNumbers(*given), case["accumulates"], ["target"], ["y"], ["more"], trained)
     for call in case["calls"]:
         told: list[Any] = []
 
         def make(call: Case = call, told: list[Any] = told) -> None:
             rate, does = call["rate"], call["does"]
+            if does in ("freeze", "unfreeze"):
+                told.append(trained.freeze(call["names"], does == "freeze"))
+                return
             run: StepRun | None = (
                 steps.step(rate) if does == "step"
                 else steps.accumulate() if does == "accumulate" else steps.apply(rate, call["sums"])
@@ -210,8 +215,8 @@ def read_checkpoint(case: Case) -> tuple[Any, str | None]:
         weights = TrainedWeights([TrainedWeight(*w) for w in case["weights"]], case["count"], [], {})
         fitting = weights.fitting({name: list(t.shape) for name, t in tensors.items()})
         n = StepNumbers({}, "constant", {}, 0, case["loss_scale"])
-        go_on_from(metadata, n, case["optimizer"], number_of)
-        found.extend([[n.step, n.batch, n.waiting, n.good_batches, n.loss_scale], sorted(fitting)])
+        go_on_from(metadata, n, weights, case["optimizer"], number_of)
+        found.extend([[n.step, n.batch, n.waiting, n.good_batches, n.loss_scale, weights.missed], sorted(fitting)])
 
     refused = refusal(InvalidInput, read)
     return None if refused else found, refused

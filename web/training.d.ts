@@ -111,6 +111,10 @@ export interface TrainingSession {
   /** What a step is fed: inputs of the model, and targets. shape: numbers, names of dims, and null for dims without a name; null if the rank is not known. */
   inputs(): { name: string; shape: (number | string | null)[] | null; dtype: string | null }[];
   weights(options?: AverageOptions): Promise<Record<string, Tensor>>;
+  /** Steps no longer change these weights (names or patterns), nor what the optimiser keeps of them. Returns the names of all that are frozen now. */
+  freeze(names: string | readonly string[]): Promise<string[]>;
+  /** Steps change these weights again, all without names. */
+  unfreeze(names?: string | readonly string[]): Promise<string[]>;
   setWeights(tensors: Readonly<Record<string, Tensor>>): Promise<void>;
   /** The trained weights as one float32 tensor, in the order of `parameters()`; with `trainableOnly` false followed by running statistics. */
   getContiguousParameters(trainableOnly?: boolean): Promise<Tensor>;

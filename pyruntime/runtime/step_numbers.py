@@ -9,15 +9,17 @@ from pyruntime.runtime.schedules import Plateau, scheduled_rate
 
 # places in the feed
 RATE = 0  # of learning, after the schedule
-FIRST = 1  # 1 / (1 - β₁ⁿ)
-SECOND = 2  # 1 / √(1 - β₂ⁿ)
-SCALE = 3  # of gradients: one over the number of batches
-KEEP = 4  # 1: add to the gradients of earlier batches, 0: begin again
-SEED = 5
-DRAW = 6  # number of the batch, so that each has random numbers of its own
-LOSS_SCALE = 7  # what the loss is multiplied by before its gradients, so that small ones are no zeros in float16
-NUMBER = 8  # of the step, from 1
-COUNT = 9  # of numbers
+SCALE = 1  # of gradients: one over the number of batches
+KEEP = 2  # 1: add to the gradients of earlier batches, 0: begin again
+SEED = 3
+DRAW = 4  # number of the batch, so that each has random numbers of its own
+LOSS_SCALE = 5  # what the loss is multiplied by before its gradients, so that small ones are no zeros in float16
+NUMBER = 6  # of the step, from 1
+COUNT = 7  # of these numbers. Then each trained weight has OWN ones, those of the first weight at the places
+FIRST = 7  # 1 / (1 - β₁ⁿ), in its nth step; 0 if it is frozen, like the others
+SECOND = 8  # 1 / √(1 - β₂ⁿ)
+NTH = 9  # n
+OWN = 3
 
 # Dynamic loss scaling, as PyTorch's GradScaler does it
 FIRST_SCALE = 65536.0
@@ -61,13 +63,15 @@ class StepNumbers:
         return scheduled_rate(self.schedule, self.timing, self.rate, self.step) * self.plateau.factor
 
     def numbers(self, rate: float, scale: float) -> list[float]:
-        """The feed. rate: of this step; scale: of gradients"""
-        next_step = self.step + 1
-        first = 1.0 / (1.0 - power(self.beta1, next_step))
-        second = 1.0 / sqrt(1.0 - power(self.beta2, next_step))
+        """The feed, but for what weights have. rate: of this step; scale: of gradients"""
         keep = 1.0 if self.waiting > 0 else 0.0
         seed, batch = self.seed % WORD, self.batch % WORD
-        return [rate, first, second, scale, keep, seed, batch, self.loss_scale, next_step % WORD]
+        return [rate, scale, keep, seed, batch, self.loss_scale, (self.step + 1) % WORD]
+
+    def of_weight(self, missed: int) -> list[float]:
+        """Those of a weight that was frozen in so many steps."""
+        n = self.step + 1 - missed
+        return [1.0 / (1.0 - power(self.beta1, n)), 1.0 / sqrt(1.0 - power(self.beta2, n)), n % WORD]
 
     def adapts(self, has_loss: bool, is_good: bool) -> bool:
         """Adapt the scale to a batch; returns whether a smaller scale may help the next one. has_loss: its loss is

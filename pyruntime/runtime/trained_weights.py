@@ -16,7 +16,7 @@ FORMAT = "pyruntime-training/1"  # of checkpoints
 # Metadata of checkpoints and adapters. `load` applies those of metadata_of, but not the seed: it is an option.
 KNOWN = [
     "format", "step", "batch", "waiting", "good_batches", "loss_scale", "optimizer", "seed", "adapter_config",
-    "plateau_bad", "plateau_best", "plateau_factor", "plateau_wait",
+    "missed", "plateau_bad", "plateau_best", "plateau_factor", "plateau_wait",
 ]  # fmt: skip
 MOST_NAMES = 3  # in a warning
 IDLE = "idle/"  # before names of states that tell which rows of moments are 0; checkpoints do not have them
@@ -45,9 +45,38 @@ class TrainedWeights:
         self.count = count
         self.copies = copies
         self.moments = moments
+        self.frozen: list[str] = []
+        self.missed = [0 for _ in range(count)]  # in how many steps each was frozen
 
     def listed(self, trainable_only: bool) -> list[TrainedWeight]:
         return self.weights[0 : self.count] if trainable_only else self.weights
+
+    def freeze(self, patterns: list[str], is_frozen: bool) -> list[str]:
+        """Freeze the trained weights that these patterns choose, or let steps change them again; returns the names of
+        all that are frozen. Errors: InvalidInput"""
+        names = [weight.name for weight in self.listed(True)]
+        found = chosen(names, patterns)
+        self.frozen = [name for name in names if (is_frozen if name in found else name in self.frozen)]
+        return self.frozen[0:]
+
+    def changing(self) -> list[TrainedWeight]:
+        """Those that are not frozen."""
+        return [weight for weight in self.listed(True) if weight.name not in self.frozen]
+
+    def after_step(self) -> None:
+        for n, weight in enumerate(self.listed(True) if len(self.frozen) > 0 else []):
+            if weight.name in self.frozen:
+                self.missed[n] += 1
+
+    def numbers(self, numbers: StepNumbers) -> list[float]:
+        """Those that weights have in the feed of a step (OWN)."""
+        usual = numbers.of_weight(0)
+        found: list[float] = []
+        for n, weight in enumerate(self.listed(True)):
+            missed = self.missed[n]
+            is_frozen = len(self.frozen) > 0 and weight.name in self.frozen
+            found += [0.0, 0.0, 0.0] if is_frozen else usual if missed == 0 else numbers.of_weight(missed)
+        return found
 
     def named(self, name: str) -> TrainedWeight:
         """Errors: InvalidInput"""
@@ -134,6 +163,32 @@ class TrainedWeights:
         return found
 
 
+def fits(name: str, pattern: str) -> bool:
+    """Whether a name fits a pattern, in which * stands for any text."""
+    parts = pattern.split("*")
+    if len(parts) == 1:
+        return name == pattern
+    end = len(name) - len(parts[-1])
+    if not name.startswith(parts[0]) or not name.endswith(parts[-1]):
+        return False
+    at = len(parts[0])
+    for part in parts[1 : len(parts) - 1]:
+        found = name[at:end].find(part)
+        if found < 0:
+            return False
+        at += found + len(part)
+    return at <= end
+
+
+def chosen(names: list[str], patterns: list[str]) -> list[str]:
+    """The names that fit a pattern. Errors: InvalidInput for a pattern that fits none"""
+    for pattern in patterns:
+        if not any(fits(name, pattern) for name in names):
+            known = ", ".join(names[0:8]) + (", …" if len(names) > 8 else "")
+            raise InvalidInput(f'no trained weight has a name like "{pattern}"', hint=f"weights are {known}")
+    return [name for name in names if any(fits(name, pattern) for pattern in patterns)]
+
+
 def weight_of(name: str) -> str:
     """The weight that a value belongs to, such as that of its optimiser's moments."""
     for prefix in [START, GRADIENT, AVERAGE]:
@@ -145,7 +200,9 @@ def weight_of(name: str) -> str:
     return name
 
 
-def metadata_of(numbers: StepNumbers, optimizer: str, text: Callable[[float], str]) -> Mapping[str, str]:
+def metadata_of(
+    numbers: StepNumbers, trained: TrainedWeights, optimizer: str, text: Callable[[float], str]
+) -> Mapping[str, str]:  # fmt: skip
     """text: a number's, from which it can be read again"""
     plateau = numbers.plateau
     found: Mapping[str, str] = {
@@ -158,6 +215,8 @@ def metadata_of(numbers: StepNumbers, optimizer: str, text: Callable[[float], st
         "optimizer": optimizer,
         "seed": str(numbers.seed),
     }
+    if any(missed > 0 for missed in trained.missed):
+        found = {**found, "missed": ",".join([str(missed) for missed in trained.missed])}
     if not plateau.is_known:
         return found
     return {
@@ -170,14 +229,16 @@ def metadata_of(numbers: StepNumbers, optimizer: str, text: Callable[[float], st
 
 
 def go_on_from(
-    metadata: Mapping[str, str], numbers: StepNumbers, optimizer: str, number: Callable[[str], float]
+    metadata: Mapping[str, str], numbers: StepNumbers, trained: TrainedWeights, optimizer: str,
+    number: Callable[[str], float],
 ) -> None:  # fmt: skip
-    """Set the numbers of a session to those of a checkpoint. number: what a text writes, or NaN. Errors: InvalidInput
-    for another optimiser, or no numbers; nothing has changed then"""
+    """Set the numbers of a session and of its weights to those of a checkpoint. number: what a text writes, or NaN.
+    Errors: InvalidInput for another optimiser, or no numbers; nothing has changed then"""
     theirs = metadata.get("optimizer", "")
     if metadata.get("format", "") == FORMAT and theirs != optimizer:
         raise InvalidInput(f"the checkpoint is of optimizer {theirs}, the session has {optimizer}")
     counts = [_count(metadata, key) for key in ["step", "batch", "waiting", "good_batches"]]
+    missed = _missed(metadata, len(trained.missed), counts[0])
     if numbers.is_dynamic and "loss_scale" in metadata:
         scale = number(metadata["loss_scale"])
         if not (LEAST_SCALE <= scale <= MOST_SCALE):
@@ -185,6 +246,7 @@ def go_on_from(
         numbers.loss_scale = scale
     _read_plateau(metadata, numbers.plateau, number)
     numbers.step, numbers.batch, numbers.waiting, numbers.good_batches = counts
+    trained.missed = missed
     numbers.counted = 0  # the gradients that wait now are not of the batches whose losses are known
 
 
@@ -198,8 +260,21 @@ def _read_plateau(metadata: Mapping[str, str], plateau: Plateau, number: Callabl
     plateau.best, plateau.factor, plateau.is_known = best, factor, is_known
 
 
+def _missed(metadata: Mapping[str, str], count: int, step: int) -> list[int]:
+    """For each trained weight in how many steps it was frozen. Errors: InvalidInput"""
+    if "missed" not in metadata:
+        return [0 for _ in range(count)]
+    found = [_number("missed", text) for text in metadata["missed"].split(",")]
+    if len(found) != count or any(missed > step for missed in found):
+        raise InvalidInput(f'the checkpoint says missed "{metadata["missed"]}"', hint="it is damaged")
+    return found
+
+
 def _count(metadata: Mapping[str, str], key: str) -> int:
-    text = metadata.get(key, "0")
+    return _number(key, metadata.get(key, "0"))
+
+
+def _number(key: str, text: str) -> int:
     if len(text) < 1 or len(text) > 15 or any(c not in "0123456789" for c in text):
         raise InvalidInput(f'the checkpoint says {key} "{text}"', hint="a number is expected")
     return int(text)

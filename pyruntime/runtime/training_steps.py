@@ -7,6 +7,7 @@ from math import inf
 
 from pyruntime.errors import ExecutionError, InvalidInput
 from pyruntime.runtime.step_numbers import StepNumbers
+from pyruntime.runtime.trained_weights import TrainedWeights
 
 # names in the graph of a step
 NUMBERS = "training:numbers"  # the feed with the numbers of a step (step_numbers.py)
@@ -69,16 +70,18 @@ class StepOutcome:
 
 class TrainingSteps:
     """Of one session. targets: names of the feeds for the loss; outputs: of the model; step_outputs: names in the graph
-    of further outputs of a step"""
+    of further outputs of a step; trained: which weights are frozen"""
 
     def __init__(
-        self, numbers: StepNumbers, accumulates: bool, targets: list[str], outputs: list[str], step_outputs: list[str]
+        self, numbers: StepNumbers, accumulates: bool, targets: list[str], outputs: list[str], step_outputs: list[str],
+        trained: TrainedWeights,
     ) -> None:  # fmt: skip
         self.numbers = numbers
         self.accumulates = accumulates
         self.targets = targets
         self.outputs = outputs
         self.step_outputs = step_outputs
+        self.trained = trained
 
     # ── before a run ──
 
@@ -115,7 +118,7 @@ class TrainingSteps:
         has_targets = all(name in fed for name in self.targets)
         names = asked if has_targets or len(asked) > 0 else self.outputs
         wanted = [LOSS, *names] if has_targets else names
-        return StepRun(EVALUATE, wanted, self.numbers.numbers(0.0, 1.0), 0.0)
+        return StepRun(EVALUATE, wanted, self._numbers(0.0, 1.0), 0.0)
 
     def observe(self, value: float) -> float:
         """Tell the schedule "plateau" a value, such as the loss of held-out data; returns the rate of the next step.
@@ -128,7 +131,10 @@ class TrainingSteps:
     def _run(self, does: str, rate: float | None, scale: float) -> StepRun:
         used = self.numbers.rate_now() if rate is None else rate
         outputs = [APPLIED] if does == UPDATE else [RESULT, *self.step_outputs]
-        return StepRun(does, outputs, self.numbers.numbers(used, scale), used, rate)
+        return StepRun(does, outputs, self._numbers(used, scale), used, rate)
+
+    def _numbers(self, rate: float, scale: float) -> list[float]:
+        return [*self.numbers.numbers(rate, scale), *self.trained.numbers(self.numbers)]
 
     def _require_accumulation(self) -> None:
         if not self.accumulates:
@@ -174,6 +180,7 @@ class TrainingSteps:
         warning = "" if is_good or may_help else self._warning(run.does == UPDATE or is_finite(loss))
         if is_good:
             self.numbers.step += 1
+            self.trained.after_step()
         result = StepResult(loss, norm, run.used_rate, self.numbers.step, is_good)
         return StepOutcome(result, "step", self.numbers.batch, warning, None)
 

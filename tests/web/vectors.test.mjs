@@ -62,11 +62,13 @@ async function refused(work) {
 }
 
 const CHECKS = {
-  training_steps({ settings, schedule, timing, loss_scale: scale, accumulates, calls }) {
-    const steps = new TrainingSteps(new StepNumbers(settings, schedule, timing, 7, scale), accumulates, ['target'], ['y'], ['more']);
-    for (const { does, rate, sums, runs, told, refused: text } of calls) {
+  training_steps({ settings, schedule, timing, loss_scale: scale, accumulates, weights, calls }) {
+    const trained = new TrainedWeights(weights.map((name) => ({ name, shape: [2], dtype: 'float32' })), weights.length, [], {});
+    const steps = new TrainingSteps(new StepNumbers(settings, schedule, timing, 7, scale), accumulates, ['target'], ['y'], ['more'], trained);
+    for (const { does, rate, sums, names, runs, told, refused: text } of calls) {
       const found = [];
       assert.equal(refusal('InvalidInput', () => {
+        if (does.endsWith('freeze')) return void found.push(trained.freeze(names, does === 'freeze'));
         let run = does === 'step' ? steps.step(rate) : does === 'accumulate' ? steps.accumulate() : steps.apply(rate, sums);
         for (const values of runs) {
           const [fed, outputs] = [plain([...run.numbers, run.applies]), run.outputs];
@@ -84,7 +86,7 @@ const CHECKS = {
       const trained = new TrainedWeights(weights.map(([name, shape, dtype]) => ({ name, shape, dtype })), count, [], {});
       const own = new StepNumbers({}, 'constant', {}, 0, scale);
       assert.equal(await refused(() => Object.assign(found, fromCheckpoint(bytes(file), trained, own, optimizer))), text);
-      if (text === null) assert.deepEqual([[own.step, own.batch, own.waiting, own.goodBatches, own.lossScale], Object.keys(found).sort()], numbers);
+      if (text === null) assert.deepEqual([[own.step, own.batch, own.waiting, own.goodBatches, own.lossScale, trained.missed], Object.keys(found).sort()], numbers);
       return;
     }
     const read = () => (kind === 'safetensors' ? safetensors.read(bytes(file)).tensors : onnxAdapter.read(bytes(file)));

@@ -15,12 +15,12 @@ from pyruntime.ir.dtype import BOOL, F32
 from pyruntime.ir.expr import Expr, const
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import Shape
-from pyruntime.runtime.step_numbers import NUMBER, RATE
+from pyruntime.runtime.step_numbers import NTH, RATE
 from pyruntime.runtime.traced_vocabulary import ELEMENTWISE
 from pyruntime.training.graph.optimizers import Rule
 from pyruntime.training.graph.trace_replay import Node, Replay, element
 
-OF_STEP = {"rate": RATE, "number": NUMBER}
+OF_STEP = {"rate": RATE, "number": NTH}
 
 
 class FunctionRule:

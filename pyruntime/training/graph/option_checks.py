@@ -39,3 +39,13 @@ def limit(what: str, value: Any) -> float:
     if number(what, value) <= 0:
         raise InvalidInput(f"{what} cannot be {value!r}", hint="a number above 0")
     return float(value)
+
+
+def patterns(what: str, value: Any) -> tuple[str, ...] | None:
+    """Names or patterns. Errors: InvalidInput"""
+    if value is None:
+        return None
+    found = (value,) if isinstance(value, str) else tuple(value) if hasattr(value, "__iter__") else (value,)
+    if not all(isinstance(p, str) for p in found):
+        raise InvalidInput(f"{what} cannot be {value!r}", hint='names or patterns such as "head.*"')
+    return found

@@ -7,15 +7,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple
 
 from pyruntime.errors import InvalidInput
-from pyruntime.runtime.trained_weights import AVERAGE, START
+from pyruntime.runtime.trained_weights import AVERAGE, START, fits
 from pyruntime.training.adapters.lora import lora_of
 from pyruntime.training.graph.loss_models import Loss, distillation, function_loss, graph_of_loss
-from pyruntime.training.graph.option_checks import check_names, limit, not_negative, number, single
+from pyruntime.training.graph.option_checks import check_names, limit, not_negative, number, patterns, single
 from pyruntime.training.graph.recipe_tables import (
     ABOVE_ZERO,
     ALIASES,
@@ -151,7 +150,7 @@ def _snake(name: str) -> str:
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
     """Whether a name fits one of the patterns, in which * stands for any text."""
-    return any(fnmatchcase(name, p) for p in patterns)
+    return any(fits(name, p) for p in patterns)
 
 
 def _choice(what: str, value: Any, table: Mapping[str, Mapping[str, float]]) -> tuple[str, dict[str, float]]:
@@ -213,15 +212,6 @@ def _memory(value: Any) -> int:
     return int(value)
 
 
-def _patterns(what: str, value: Any) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    found = (value,) if isinstance(value, str) else tuple(value)
-    if not all(isinstance(p, str) for p in found):
-        raise InvalidInput(f"{what} cannot be {value!r}", hint='names or patterns such as "head.*"')
-    return found
-
-
 def _groups(value: Any) -> tuple[Group, ...]:
     if value is None:
         return ()
@@ -232,7 +222,7 @@ def _groups(value: Any) -> tuple[Group, ...]:
 
 def _group(value: Mapping[str, Any]) -> Group:
     check_names("setting of a group", value, ("match", "rate", "decay"))
-    match = _patterns("match", value.get("match"))
+    match = patterns("match", value.get("match"))
     if not match:
         raise InvalidInput("a group needs names of weights", hint='{"match": "head.*", "rate": 0.01}')
     return Group(match, *(None if k not in value else not_negative(k, value[k]) for k in ("rate", "decay")))
@@ -405,17 +395,17 @@ OPTIONS = {
         "belongs to the first group that names it; the schedule changes all rates in proportion",
     ),
     "no_decay": TrainingOption(
-        partial(_patterns, "no_decay"), _NAMES, None,
+        partial(patterns, "no_decay"), _NAMES, None,
         '`"vectors"`: biases, scales of norms and other weights with at most one axis longer than 1 do not decay; or '
         "names or patterns",
     ),
     "trainable": TrainingOption(
-        partial(_patterns, "trainable"), _NAMES, None,
+        partial(patterns, "trainable"), _NAMES, None,
         'names or patterns (`"head.*"`) of the weights to train. Without it the model\'s '
         "[parameters](#what-is-a-parameter)",
     ),
     "frozen": TrainingOption(
-        partial(_patterns, "frozen"), _NAMES, None, "names or patterns of weights that stay as they are"
+        partial(patterns, "frozen"), _NAMES, None, "names or patterns of weights that stay as they are"
     ),
     "lora": TrainingOption(
         lora_of,
@@ -444,7 +434,7 @@ OPTIONS = {
         "[Averages](#averages)",
     ),
     "step_outputs": TrainingOption(
-        partial(_patterns, "step_outputs"), _NAMES, None,
+        partial(patterns, "step_outputs"), _NAMES, None,
         "names of outputs of the model that a step also computes, as training does, in `session.step_outputs`",
     ),
     "seed": TrainingOption(

@@ -28,17 +28,21 @@ class Updates:
     times: AnyDim
     made: list[Tensor]
 
-    def write(self, states: Sequence[Tensor], of: Sequence[Tensor], scalars: Sequence[int], new: New) -> None:
+    def write(
+        self, states: Sequence[Tensor], of: Sequence[Tensor], scalars: Sequence[int], new: New, active: int = 0,
+        averages: int = 0,
+    ) -> None:  # fmt: skip
         """The new values of states of one shape: new(builder, *states, *of, *scalars), element by element.
 
-        of: tensors of the same shape, or of one number; scalars: places in `numbers`"""
+        of: tensors of the same shape, or of one number; scalars: places in `numbers`; active: place of a number that is
+        0 if these states stay as they are, but for the last ones, so many averages"""
         size = sh.size(states[0].shape)
         flat = [self.t.reshape(x, (sh.size(x.shape),)) for x in (*states, *[settled(self.t, x) for x in of])]
 
         def body(k: Builder, *out: Tensor) -> None:
             with k.parallel(dim(sh.ceildiv(size, CHUNK) * self.times)) as block:
                 low = k.let(block * CHUNK)
-                element = self._element(k, out, scalars, new)
+                element = self._element(k, out, scalars, new, active, averages)
                 with k.loop(k.let(minimum(dim(size) - low, CHUNK)), "vector") as i:
                     element((low + i,), [x.at(0 if x.shape == (1,) else low + i) for x in flat[len(states) :]])
 
@@ -46,7 +50,7 @@ class Updates:
 
     def write_rows(
         self, states: Sequence[Tensor], gradient: RowGradient, scalars: Sequence[int], new: New, idle: Tensor | None,
-        shrinks: bool,
+        shrinks: bool, active: int, averages: int,
     ) -> None:  # fmt: skip
         """`write` for a gradient of few rows. The first state is the weight, the others are its moments.
 
@@ -61,7 +65,7 @@ class Updates:
         def body(k: Builder, *out: Tensor) -> None:
             with k.parallel(dim(sh.ceildiv(rows, per) * self.times)) as block:
                 low = k.let(block * per)
-                element = self._element(k, out[: len(flat)], scalars, new)
+                element = self._element(k, out[: len(flat)], scalars, new, active, averages)
                 with k.loop(k.let(minimum(dim(rows) - low, per))) as r:
                     row = k.let(low + r)
                     entry = k.let(gradient.entry.at(row))
@@ -92,9 +96,12 @@ class Updates:
             moves.set(largest.get != 0.0)
         k.store(idle, (row,), select(moves.get, const(0.0, idle.dtype), 1.0))
 
-    def _element(self, k: Builder, out: Sequence[Tensor], scalars: Sequence[int], new: New) -> Callable[..., None]:
+    def _element(
+        self, k: Builder, out: Sequence[Tensor], scalars: Sequence[int], new: New, active: int, averages: int
+    ) -> Callable[..., None]:
         """Returns what writes the states at some coordinates; changed: how many of them."""
         good = k.let(self.numbers.at(0) > 0.0)
+        held = k.let(good & (self.numbers.at(active) > 0.0)) if active else good
         dtype = out[0].dtype
         numbers = [k.let(cast(self.numbers.at(n), dtype)) for n in scalars]
         count = len(out)
@@ -103,8 +110,8 @@ class Updates:
             old = [k.let(x.at(*at)) for x in out[:changed]]
             zeros = [const(0.0, dtype)] * (count - changed)
             made = new(k, *old, *zeros, *[k.let(cast(x, dtype)) for x in of], *numbers)
-            for x, before, value in zip(out, old, made, strict=False):
-                k.store(x, at, select(good, value, before))
+            for n, (x, before, value) in enumerate(zip(out, old, made, strict=False)):
+                k.store(x, at, select(held if n < count - averages else good, value, before))
 
         return element
 

@@ -16,11 +16,11 @@ from pyruntime.errors import NotDifferentiable
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import F32
+from pyruntime.ir.dtype import F32, I32
 from pyruntime.ir.expr import Expr, W, X, Y, Z, cast, const, maximum, minimum, select, sqrt
 from pyruntime.ir.kernel import Builder, Leaf, Tensor
 from pyruntime.ir.shape import AnyDim, Shape
-from pyruntime.runtime.step_numbers import KEEP, LOSS_SCALE, NUMBER, RATE, SCALE
+from pyruntime.runtime.step_numbers import COUNT, FIRST, KEEP, LOSS_SCALE, NTH, NUMBER, OWN, RATE, SCALE
 from pyruntime.runtime.trained_weights import AVERAGE, IDLE, START
 from pyruntime.training.derive.gradients import gradients
 from pyruntime.training.derive.row_gradients import RowGradient, row_gradient
@@ -41,11 +41,11 @@ LARGEST = 3.4028234663852886e38  # of float32
 def step(t: Tracer, loss: Tensor, numbers: Tensor, *tensors: Tensor, recipe: str, weights: str) -> tuple[Tensor, ...]:
     """tensors: the weights to train; if batches accumulate, their sums; the running statistics, then their new values.
     weights: their names, as JSON. Output: see names.RESULT"""
-    made = _Step(t, Recipe.from_json(recipe), numbers)
+    names = json.loads(weights)
+    made = _Step(t, Recipe.from_json(recipe), numbers, names)
     if made.recipe.memory:
         t.memory = made.recipe.memory
         t.settle(tuple(d for x in _leaves(loss) for d in x.shape))
-    names = json.loads(weights)
     count = len(names)
     sums = tensors[count : 2 * count] if made.recipe.accumulates else ()
     rest = tensors[count + len(sums) :]
@@ -62,7 +62,7 @@ def apply(
     names.APPLIED, then the sums of the gradients"""
     names = json.loads(weights)
     sums = [t.leaf("state", w.shape, w.dtype, None, f"gradient/{n}") for n, w in zip(names, tensors, strict=True)]
-    made = _Step(t, Recipe.from_json(recipe), numbers)
+    made = _Step(t, Recipe.from_json(recipe), numbers, names)
     result = made.applied(dict(zip(names, zip(tensors, sums, strict=True), strict=True)), wanted.shape[0])
     return result, *sums
 
@@ -96,10 +96,11 @@ def _not_trained(names: Sequence[str], stopped: Mapping[int, str]) -> str:
 
 
 class _Step:
-    def __init__(self, t: Tracer, recipe: Recipe, numbers: Tensor) -> None:
+    def __init__(self, t: Tracer, recipe: Recipe, numbers: Tensor, names: Sequence[str]) -> None:
         self.t = t
         self.recipe = recipe
         self.numbers = numbers
+        self.places = {name: OWN * n for n, name in enumerate(names)}
         self.is_scaled = recipe.loss_scale != 1.0
         self.functions: dict[str, FunctionRule] = {}  # what an optimiser that is a function does, by name of the weight
 
@@ -109,7 +110,7 @@ class _Step:
         """Update the weights, or the sums if there are any, and the running statistics."""
         self._find_functions(weights)
         flows = self._flows(loss, weights)
-        squares = self._squares([g.values if isinstance(g, RowGradient) else g for g in flows.values()], 1)
+        squares = self._squares({n: g.values if isinstance(g, RowGradient) else g for n, g in flows.items()}, 1)
         good = self._good(loss, squares)
         up = self._updates(good, squares, 1)
         if sums:
@@ -126,7 +127,7 @@ class _Step:
     def applied(self, weights: dict[str, tuple[Tensor, Tensor]], times: AnyDim) -> Tensor:
         """Update weights by the sums of earlier runs, if times is 1."""
         self._find_functions({name: w for name, (w, _) in weights.items()})
-        squares = self._squares([g for _, g in weights.values()], times)
+        squares = self._squares({n: g for n, (_, g) in weights.items()}, times)
         good = self._good(None, squares)
         up = self._updates(good, squares, times)
         self._apply(up, weights)
@@ -134,6 +135,10 @@ class _Step:
 
     def number(self, n: int) -> Expr:
         return self.numbers.at(n)
+
+    def place(self, n: int, name: str) -> int:
+        """Of a number of a step, which a weight may have of its own."""
+        return n if n < COUNT else n + self.places[name]
 
     def _flows(self, loss: Tensor, weights: dict[str, Tensor]) -> dict[str, Tensor | RowGradient]:
         """The gradients of the weights that the loss depends on."""
@@ -167,12 +172,17 @@ class _Step:
 
     # ── scalars ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _squares(self, flows: Sequence[Tensor], times: AnyDim) -> Tensor:
-        """The sum of the squares of all gradients; 0 if times is 0."""
+    def _squares(self, flows: Mapping[str, Tensor], times: AnyDim) -> Tensor:
+        """The sum of the squares of the gradients of weights that are not frozen; 0 if times is 0."""
         t = self.t
-        each = [t.reshape(part, (1,)) for g in flows for part in self._square(g, times)]
-        joined = t.concat(each, 0) if each else t.constant([0.0], F32)
-        return t.reduce("sum", joined, [0], keepdims=False)
+        parts = [(self.place(FIRST, name), part) for name, g in flows.items() for part in self._square(g, times)]
+        joined = t.concat([t.reshape(part, (1,)) for _, part in parts], 0)
+        places = t.constant([place for place, _ in parts], I32)
+
+        def square(i: Expr) -> Expr:
+            return select(self.numbers.at(places.at(i)) > 0.0, joined.at(i), 0.0)
+
+        return t.reduce_compute("sum", (), (len(parts),), square)
 
     def _square(self, g: Tensor, times: AnyDim) -> list[Tensor]:
         """Tensors whose sum is the square of a gradient: that of large ones in rows, which threads share."""
@@ -232,15 +242,16 @@ class _Step:
             states = [weight, *[moments[m] for m in rule.moments]]
             states += [self._state(AVERAGE + name, weight.shape, weight)] if self.recipe.ema else []
             new = self._new(rule, settings["rate"], name, len(weight.shape))
-            scalars = [FACTOR, *[OF_STEP + n for n in (*rule.numbers, NUMBER)]]
+            active, averages = OF_STEP + self.place(FIRST, name), 1 if self.recipe.ema else 0
+            scalars = [FACTOR, *[OF_STEP + self.place(n, name) for n in (*rule.numbers, NUMBER)], active]
             if isinstance(pulled, RowGradient):
                 rests = rule.decay != "gradient" and not self.recipe.ema
                 idle = self._state(IDLE + name, weight.shape[:1], weight) if rests else None
-                up.write_rows(states, pulled, scalars, new, idle, rule.decay == "weight")
+                up.write_rows(states, pulled, scalars, new, idle, rule.decay == "weight", active, averages)
             else:
-                up.write(states, [pulled, *rule.tensors], scalars, new)
+                up.write(states, [pulled, *rule.tensors], scalars, new, active, averages)
             for state, value in others:  # now that nothing reads the old value
-                up.write([state], [value], [], lambda *of: of[2:])
+                up.write([state], [value], [], lambda *of: of[2:], active)
 
     def _find_functions(self, weights: Mapping[str, Tensor]) -> None:
         for name, w in weights.items() if self.recipe.update else ():
@@ -265,7 +276,8 @@ class _Step:
         found = function.replayed({
             ("weight", ""): weight, ("gradient", ""): t.map(self._limited(X * Y), gradient, number(FACTOR)),
             ("number", "rate"): number(OF_STEP + RATE, settings["rate"] / (self.recipe.settings["rate"] or 1.0)),
-            ("number", "number"): number(OF_STEP + NUMBER), **{("state", m): x for m, x in moments.items()},
+            ("number", "number"): number(OF_STEP + self.place(NTH, name)),
+            **{("state", m): x for m, x in moments.items()},
         })  # fmt: skip
         new = zip(moments.values(), found.results[1:], strict=True)
         others = [(x, value) for x, value in new if x.shape != weight.shape]
@@ -285,7 +297,7 @@ class _Step:
         def new(k: Builder, *of: Expr) -> Sequence[Expr]:
             formula = partial(rule.new, k) if name in self.functions else rule.new
             states, average, (g, *rest) = of[:count], of[count:first], of[first:]
-            tensors, (factor, *numbers, step) = rest[:more], rest[more:]
+            tensors, (factor, *numbers, step, active) = rest[:more], rest[more:]
             if rate != usual:
                 numbers[0] = numbers[0] * (rate / usual)
             made = [*formula(*states, self._limited(g * factor), *tensors, *numbers)]
@@ -294,7 +306,8 @@ class _Step:
             elif is_scale:
                 made[0] = positive(states[0], made[0], is_relative)
             keep = select(step > 1.5, const(ema, made[0].dtype), 0.0)
-            return [*made, *[a * keep + made[0] * (1.0 - keep) for a in average]]
+            weight = select(active > 0.0, made[0], states[0]) if ema else made[0]
+            return [*made, *[a * keep + weight * (1.0 - keep) for a in average]]
 
         return new
 

@@ -20,8 +20,8 @@ from pyruntime.onnx.graph import Graph, Node, TensorType, Value, Weight, tensor_
 from pyruntime.onnx.sources import MemorySource
 from pyruntime.onnx.weight_values import elements
 from pyruntime.onnx.write import Piece
-from pyruntime.runtime.step_numbers import COUNT
-from pyruntime.runtime.trained_weights import OPTIMIZER
+from pyruntime.runtime.step_numbers import COUNT, OWN
+from pyruntime.runtime.trained_weights import OPTIMIZER, chosen
 from pyruntime.runtime.training_steps import APPLIED, APPLY, LOSS, NUMBERS, RESULT
 from pyruntime.training.adapters.lora import Lora, Merge, with_lora
 from pyruntime.training.adapters.side_nodes import side_nodes
@@ -34,7 +34,7 @@ from pyruntime.training.graph.learned_scales import REASON, learned_scales, scal
 from pyruntime.training.graph.loss_feeds import feeds_of
 from pyruntime.training.graph.loss_graph import LossGraph
 from pyruntime.training.graph.loss_models import WITH_MODEL
-from pyruntime.training.graph.recipe import DYNAMIC, VECTORS, Recipe, matches
+from pyruntime.training.graph.recipe import DYNAMIC, VECTORS, Recipe
 from pyruntime.training.graph.separated_weights import Separated, in_turn, separated
 from pyruntime.training.graph.trained_weights import trained_weights
 from pyruntime.training.graph.training_mode import TrainingMode, renamed_node, training_mode
@@ -162,7 +162,12 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
 def _with_step(graph: Graph, recipe: Recipe, weights: Sequence[str], mode: TrainingMode, loss: str) -> Graph:
     """The graph with the operators that change weights. loss: the value whose gradients they take"""
     attrs = {"recipe": replace(recipe, losses=()).to_json(), "weights": json.dumps(weights)}
-    inputs, outputs, first, sums = [Value(NUMBERS, TensorType(F32, (COUNT,)))], [LOSS, RESULT], [], []
+    inputs, outputs, first, sums = (
+        [Value(NUMBERS, TensorType(F32, (COUNT + OWN * len(weights),)))],
+        [LOSS, RESULT],
+        [],
+        [],
+    )
     if recipe.accumulates:
         sums = [f"{COPY}{name}/sum" for name in weights]
         first = [Node("Apply", DOMAIN, 1, "optimizer", (NUMBERS, APPLY, *weights), (APPLIED, *sums), attrs)]
@@ -202,10 +207,7 @@ def _weights_to_train(graph: Graph, recipe: Recipe) -> dict[str, str]:
 def _check_groups(recipe: Recipe, weights: Sequence[str]) -> None:
     """Errors: InvalidInput for a pattern that chooses no weight"""
     named = () if recipe.no_decay == (VECTORS,) else recipe.no_decay
-    for pattern in (*[p for group in recipe.groups for p in group.match], *named):
-        if not any(matches(name, (pattern,)) for name in weights):
-            known = ", ".join(weights[:8]) + (", …" if len(weights) > 8 else "")
-            raise InvalidInput(f'no trained weight has a name like "{pattern}"', hint=f"weights are {known}")
+    chosen([*weights], [*[p for group in recipe.groups for p in group.match], *named])
 
 
 def _check_ranks(graph: Graph, recipe: Recipe, weights: Sequence[str]) -> None:

@@ -42,7 +42,7 @@ from pyruntime.training.adapters.adapter_file import Adapter, adapter_files
 from pyruntime.training.adapters.lora import Lora
 from pyruntime.training.files import safetensors
 from pyruntime.training.files.safetensors import Stored
-from pyruntime.training.graph.option_checks import not_negative
+from pyruntime.training.graph.option_checks import not_negative, patterns
 from pyruntime.training.graph.recipe import Recipe, recipe_of
 from pyruntime.training.graph.training_graph import training_graph
 from pyruntime.training.session.file_writing import assembled, write_file
@@ -95,7 +95,7 @@ class TrainingCore:
         self._targets = {n: str(types[n]) for n in training.targets}
         self._steps = TrainingSteps(
             self._numbers, self._recipe.accumulates, [*training.targets], [*training.outputs],
-            [*training.step_outputs.values()],
+            [*training.step_outputs.values()], self._trained,
         )  # fmt: skip
         self.step_outputs: dict[str, Any] = {}  # of the last batch
         self._opened: StepSession = open_session(graph, self._recipe.memory)
@@ -135,7 +135,7 @@ class TrainingCore:
         with self._turn:
             self._steps.check_gradients(self._perform(self._steps.gradients(), feeds, run_options))
             states = self._states()
-            return {w.name: self._arrays.array(states[GRADIENT + w.name]) for w in self._trained.listed(True)}
+            return {w.name: self._arrays.array(states[GRADIENT + w.name]) for w in self._trained.changing()}
 
     def apply(
         self, *, rate: float | None = None, sum: bool = False, run_options: Any = None
@@ -283,7 +283,7 @@ class TrainingCore:
         """A checkpoint: a safetensors file with weights, the optimiser's moments, and the numbers of steps."""
         with self._turn:
             tensors = {n: x for n, x in {**self._weights(), **self._states()}.items() if not n.startswith(IDLE)}
-            metadata = metadata_of(self._numbers, self._recipe.optimizer, repr)
+            metadata = metadata_of(self._numbers, self._trained, self._recipe.optimizer, repr)
         return safetensors.write(tensors, metadata)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -299,13 +299,27 @@ class TrainingCore:
         fitting = self._trained.fitting({name: list(t.shape) for name, t in tensors.items()})
         values = {name: self._arrays.cast(tensors[name], w.dtype) for name, w in fitting.items()}
         with self._turn:
-            go_on_from(metadata, self._numbers, self._recipe.optimizer, number_of)
+            go_on_from(metadata, self._numbers, self._trained, self._recipe.optimizer, number_of)
             weights = self._training.graph.weights
             values |= {n: stored_weight(weights[n]) for n in self._training.statistics if n not in values}
             values |= self._copied(values, START, AVERAGE)
             self._session.with_states(lambda states: states.replace(values))
         if others:
             warnings.warn(f"pyruntime: {others}", RuntimeWarning, stacklevel=3)
+
+    def freeze(self, names: str | Sequence[str]) -> list[str]:
+        """Steps no longer change these weights, nor what the optimiser keeps of them, and the norm of gradients is
+        that of the others. names: names or patterns; returns the names of all weights that are frozen now. Errors:
+        InvalidInput for a pattern that no trained weight fits"""
+        return self._freeze(names, True)
+
+    def unfreeze(self, names: str | Sequence[str] = "*") -> list[str]:
+        """Steps change these weights again, all without names; returns as `freeze`."""
+        return self._freeze(names, False)
+
+    def _freeze(self, names: str | Sequence[str], is_frozen: bool) -> list[str]:
+        with self._turn:
+            return self._trained.freeze([*(patterns("names", names) or ())], is_frozen)
 
     def set_weights(self, values: Mapping[str, Any]) -> None:
         """Replace weights, for example by an average of several sessions'."""

@@ -16,7 +16,7 @@ export function toCheckpoint(values, weights, numbers, optimizer) {
     const { dtype } = weights.named(weightOf(name));
     return [name, { shape: weights.shapeOf(name), dtype, bytes }];
   }));
-  return safetensors.write(tensors, metadataOf(numbers, optimizer, String));
+  return safetensors.write(tensors, metadataOf(numbers, weights, optimizer, String));
 }
 
 /**
@@ -29,7 +29,7 @@ export function fromCheckpoint(file, weights, numbers, optimizer) {
   const types = Object.fromEntries(Object.entries(tensors).map(([name, { dtype }]) => [name, dtype]));
   const others = weights.notLoaded(types, metadata);
   const fitting = weights.fitting(new Map(Object.entries(tensors).map(([name, { shape }]) => [name, shape])));
-  goOnFrom(metadata, numbers, optimizer, Number);
+  goOnFrom(metadata, numbers, weights, optimizer, Number);
   if (others) warn(others);
   return Object.fromEntries([...fitting].map(([name, { dtype }]) => [name, inType(tensors[name], dtype)]));
 }

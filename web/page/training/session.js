@@ -31,7 +31,7 @@ export class TrainingSession extends SessionWeights {
   /** @param {Handler} handler @param {TrainingInfo} info @param {PageParts} parts */
   constructor(handler, info, parts) {
     super(handler, info, parts);
-    this.steps = new TrainingSteps(this.counts, info.accumulates, Object.keys(info.targets), info.outputs, Object.values(info.stepOutputs));
+    this.steps = new TrainingSteps(this.counts, info.accumulates, Object.keys(info.targets), info.outputs, Object.values(info.stepOutputs), this.trained);
     /** The outputs that the last batch's step also computed. @type {Record<string, any>} */
     this.stepOutputs = {};
   }
@@ -78,7 +78,7 @@ export class TrainingSession extends SessionWeights {
     const batch = this.copied(feeds);
     return this.inTurn(async () => {
       this.steps.checkGradients(await this.perform(this.steps.gradients(), batch, signal));
-      return this.tensors(GRADIENT);
+      return this.tensors(GRADIENT, this.trained.changing());
     });
   }
 

@@ -44,11 +44,21 @@ export class SessionWeights {
     return this.averaged(average, () => this.tensors());
   }
 
-  /** States by name of the weight that they belong to. @param {string} [prefix] of their names */
-  async tensors(prefix = '') {
+  /** States by name of the weight that they belong to. @param {string} [prefix] of their names @param {TrainingInfo['weights']} [weights] */
+  async tensors(prefix = '', weights = this.info.weights) {
     const values = await this.states('read');
-    const known = this.info.weights.filter(({ name }) => values[prefix + name]);
+    const known = weights.filter(({ name }) => values[prefix + name]);
     return Object.fromEntries(known.map(({ name, shape, dtype }) => [name, new this.parts.Tensor(dtype, arrayOf(values[prefix + name], dtype), shape)]));
+  }
+
+  /** Steps no longer change these weights; returns the names of all that are frozen now. @param {string | string[]} names or patterns @returns {Promise<string[]>} */
+  async freeze(names) {
+    return this.inTurn(async () => this.trained.freeze(patterns(names), true));
+  }
+
+  /** Steps change these weights again. @param {string | string[]} [names] or patterns @returns {Promise<string[]>} */
+  async unfreeze(names = '*') {
+    return this.inTurn(async () => this.trained.freeze(patterns(names), false));
   }
 
   /** Replaces weights. @param {Record<string, any>} tensors by name */
@@ -191,4 +201,11 @@ export class SessionWeights {
   get timings() {
     return this.handler.timings;
   }
+}
+
+/** @param {string | string[]} names */
+function patterns(names) {
+  const found = [names].flat();
+  if (found.every((name) => typeof name === 'string')) return found;
+  throw new InvalidInput(`names cannot be ${names}`, { hint: 'names or patterns such as "head.*"' });
 }
