@@ -142,7 +142,7 @@ def test_every_build_finds_its_threads(build: str, tab: Callable[..., Tab]) -> N
     assert found["threads"] == 2
 
 
-@pytest.mark.parametrize("count", [-1, 1.5])
+@pytest.mark.parametrize("count", [-1, 1.5, 1025])
 def test_a_number_of_threads_that_is_none(page: Tab, count: float) -> None:
     refused, threads = page.run(  # type: ignore[misc]
         OPEN

@@ -63,6 +63,8 @@ def _is_integer(value: Any) -> bool:
 
 
 COUNT = Kind("an integer from 0 on", lambda x: _is_integer(x) and x >= 0)
+MOST_THREADS = 1024  # wasmtime ends the process if the system has no memory for another thread's stack of signals
+THREADS = Kind(f"an integer from 0 to {MOST_THREADS}", lambda x: _is_integer(x) and 0 <= x <= MOST_THREADS)
 BYTES = Kind("a number of bytes", lambda x: _is_integer(x) and x > 0)
 SECONDS = Kind("a number of seconds", lambda x: (_is_integer(x) or isinstance(x, float)) and x > 0)
 FLAG = Kind("True or False", lambda x: x in (True, False))
@@ -234,7 +236,7 @@ class SessionOptions:
     """Whether nodes, or the session, move to the next provider of the list if the GPU refuses a shader, has no memory,
     does not answer or is gone ([recovery](design/sessions.md#recovery)). If not, the error of the GPU is thrown."""
 
-    intra_op_num_threads: int = option(0, COUNT, places=(NATIVE, PAGE))
+    intra_op_num_threads: int = option(0, THREADS, places=(NATIVE, PAGE))
     """Threads of a run; 0: the number of the [preset](api/options.md#presets). In a page only if it is cross-origin
     isolated."""
 
@@ -353,9 +355,9 @@ def check_training_options(options: SessionOptions | None) -> None:
 
 
 __all__ = [
-    "ADAPTERS", "BYTES", "CHOICES", "COUNT", "ENTRIES", "FLAG", "LEVELS", "LIMIT", "LOCATIONS", "NAME", "NAMES",
-    "NATIVE", "NATIVE_CODES", "PAGE", "PRESETS", "PROGRAM", "PYODIDE", "RUN_ENTRIES", "SECONDS", "SESSION",
-    "SESSION_ENTRIES", "SHRINK", "SIZES", "Entry", "Kind", "Option", "Preset", "SessionOptions", "UnknownOption",
-    "check_options", "check_training_options", "declared", "from_javascript", "instance", "javascript_name", "one_of",
-    "option", "program_options", "unknown_entry", "unknown_option", "without_effect",
+    "ADAPTERS", "BYTES", "CHOICES", "COUNT", "ENTRIES", "FLAG", "LEVELS", "LIMIT", "LOCATIONS", "MOST_THREADS",
+    "NAME", "NAMES", "NATIVE", "NATIVE_CODES", "PAGE", "PRESETS", "PROGRAM", "PYODIDE", "RUN_ENTRIES", "SECONDS",
+    "SESSION", "SESSION_ENTRIES", "SHRINK", "SIZES", "THREADS", "Entry", "Kind", "Option", "Preset", "SessionOptions",
+    "UnknownOption", "check_options", "check_training_options", "declared", "from_javascript", "instance",
+    "javascript_name", "one_of", "option", "program_options", "unknown_entry", "unknown_option", "without_effect",
 ]  # fmt: skip

@@ -30,6 +30,7 @@ TRAINING_PAGE = "docs/training.md"
 # Of each kind its expression in web/page/options/option_kinds.js, and its type.
 KINDS = {
     options.COUNT: ("count()", "number"),
+    options.THREADS: (f"count({options.MOST_THREADS})", "number"),
     options.BYTES: (f"positive('{options.BYTES.wants}')", "number"),
     options.SECONDS: (f"positive('{options.SECONDS.wants}')", "number"),
     options.FLAG: ("flag", "boolean"),

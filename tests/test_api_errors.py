@@ -110,6 +110,7 @@ def test_models(model: Any, error: type[Exception], text: str) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [
     ("graph_optimization_level", 0), ("graph_optimization_level", []), ("intra_op_num_threads", True),
+    ("intra_op_num_threads", 1025),
     ("memory_limit", -1), ("memory_limit", 1.5),
     ("relaxed_simd", "no"), ("free_dimension_overrides", [("N", 1)]),
     ("compile_time_limit", 0), ("compile_time_limit", "1"), ("code_size_limit", 1.5), ("code_size_limit", 0),

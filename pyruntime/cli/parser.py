@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from pyruntime.errors import InvalidInput
+from pyruntime.options import MOST_THREADS
 
 Number = TypeVar("Number", int, float)
 
@@ -41,7 +42,7 @@ def between(kind: Callable[[str], Number], least: float, most: float = inf) -> C
     return number
 
 
-threads = between(int, 0, 1024)
+threads = between(int, 0, MOST_THREADS)
 
 
 def check_out(out: Path, source: Path) -> None:
