@@ -179,9 +179,9 @@ SEVERAL = """
     const options = { ...TextGenerator.options(), executionProviders: [provider], ...location };
     const session = await ort.InferenceSession.create(model, options);
     const writer = new TextGenerator(session, { tokenizer: letters, stopTokens: [] });
-    const run = writer.model.runShared.bind(writer.model);
+    const run = writer.batch.runShared.bind(writer.batch);
     let rows = [];
-    writer.model.runShared = async (...args) => {
+    writer.batch.runShared = async (...args) => {
       const found = await run(...args);
       rows.push(found.length);
       return found;
@@ -225,9 +225,9 @@ SEVERAL = """
     results[`${provider} saved`] = { tokens, file: btoa(String.fromCharCode(...file)) };
     const failed = [];
     rows = [];
-    writer.model.runShared = async (...args) => { // the second run fails: its caches are where the first one left them
+    writer.batch.runShared = async (...args) => { // the second run fails: its caches are where the first one left them
       if (!rows.length || failed.length) return rows.push(2), run(...args);
-      failed.push(...Object.values(args[1].pasts));
+      failed.push(...args[0].pasts.values());
       results[`${provider} held`] = failed.filter(({ location }) => location === 'gpu-buffer').length;
       throw new Error('a fault');
     };

@@ -13,6 +13,7 @@ from kit.beam_texts import CROSSING, FORM, PATH, PROMPT, PROMPTS, STOPS, tokeniz
 from kit.decoder_forms import FORMS, STATES, decoder
 from kit.families import ENCODERS, names, source
 from pyruntime import InvalidInput, TextGenerator
+from pyruntime.api.text_batch import finished
 from pyruntime.runtime.beams import BeamWriter
 from pyruntime.runtime.writing import Request, Sampling, Text
 from tests.test_families import opened
@@ -75,7 +76,8 @@ def without_caches(writer: TextGenerator, prompt: list[int], how: Sampling, most
         best: tuple[list[float], list[float]] = ([], [])
         for row in request.beams or [request.tokens]:
             writer._model.restart()
-            found = writer._model.sample(Request(False, row, len(row), 1, [0.0], [], request.choices), search.how)
+            own = Request(False, row, len(row), 1, [0.0], [], request.choices)
+            found = finished(writer._model.sample(own, search.how, None))
             best[0].extend(found[: len(found) // 2])
             best[1].extend(found[len(found) // 2 :])
         tokens = search.accepted(request, [*best[0], *best[1]])
@@ -102,7 +104,7 @@ def test_other_texts_meanwhile(generator: Generators) -> None:
     assert "".join(pieces) == writer.last.text and writer.last.tokens == plain
     stream = writer._begun(writer._read({"max_tokens": 30}, [PROMPT]), True)
     assert [found.tokens for found in writer.generate(PROMPTS, **how)] == expected
-    writer._batch.advance(stream[0])
+    finished(writer._batch.advance(stream[0]))
     assert stream[0].text.tokens == plain
     again = writer.generate(PROMPT, **how)
     longer = writer.generate([*PROMPT, *again.tokens, 4], max_tokens=3)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+from inspect import iscoroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fuzz.translation import Example, Tally, draw, run
+from pyruntime.api.text_batch import finished
 from pyruntime.errors import PyRuntimeError
 from scripts.javascript.translation import translate
 from tests.javascript import subset
@@ -39,13 +41,15 @@ CASES: list[list[Any]] = [
     *[["keywords", values, by] for values in ([], [1, 2]) for by in (0, 3)],
     *[["assignments", items, by] for items in ([1, 2], [5, 4, 3]) for by in (0, 1)],
     *[["starts", sizes] for sizes in ([3, 1, 2], [1, 1])],
+    *[["awaited", numbers] for numbers in ([], [2, 1, 0], [3, -1, 2], [1, -2], [1, -3])],
 ]  # fmt: skip
 
 
 def in_python(case: list[Any]) -> Any:
     args = [a["map"] if isinstance(a, dict) and "map" in a else a for a in case[1:]]
     try:
-        return getattr(subset, case[0])(*args)
+        found = getattr(subset, case[0])(*args)
+        return finished(found) if iscoroutine(found) else found
     except PyRuntimeError as e:
         return f"{type(e).__name__}: {e}"
 
@@ -85,8 +89,13 @@ REFUSED = [
     ("class A:\n    pass\nclass B(A):\n    pass", 3, "B inherits"),
     (
         "def f(x: int) -> int:\n    try:\n        return x\n    except ValueError:\n        return 0",
-        2,
-        "Try is not in the subset",
+        4,
+        "a handler of anything but Exception",
+    ),
+    (
+        "async def g() -> int:\n    return 1\nasync def f() -> list[int]:\n    return [await g() for _ in range(2)]",
+        4,
+        "await in a comprehension",
     ),
     ("def f(x: set[int]) -> list[int]:\n    return [n for n in x]", 2, "the order of a set"),
     ("def f(x: set[int]) -> int:\n    for n in x:\n        return n\n    return 0", 2, "the order of a set"),

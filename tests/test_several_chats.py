@@ -19,6 +19,7 @@ from pyruntime import InvalidInput, TextGenerator
 from pyruntime.api.decoder import Decoder
 from pyruntime.api.text_file import read
 from pyruntime.errors import ExecutionError
+from pyruntime.runtime.text_batch import TextBatch
 from pyruntime.runtime.writing import SPARE, Request, Sampling, Waiting, shared_groups
 from tests.test_families import opened
 
@@ -42,14 +43,14 @@ def generator() -> Iterator[Callable[..., TextGenerator]]:
 def shared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rows of each run that several texts share."""
     rows: list[int] = []
-    run = Decoder.run_shared
+    run = TextBatch.run_shared
 
-    def counted(decoder: Decoder, made: Any, pasts: Any) -> list[int]:
-        found = run(decoder, made, pasts)
+    async def counted(batch: TextBatch, *args: Any) -> list[float]:
+        found = await run(batch, *args)
         rows.append(len(found))
         return found
 
-    monkeypatch.setattr(Decoder, "run_shared", counted)
+    monkeypatch.setattr(TextBatch, "run_shared", counted)
     return rows
 
 
@@ -167,14 +168,14 @@ def test_a_shared_run_that_fails(generator: Callable[..., TextGenerator], monkey
     writer = generator()
     expected = [writer.generate(prompt, max_tokens=8).tokens for prompt in (PROMPT, SHORT)]
     failures = iter([True, False, True])
-    run = Decoder.run_shared
+    run = TextBatch.run_shared
 
-    def failing(decoder: Decoder, made: Any, pasts: Any) -> list[int]:
+    async def failing(batch: TextBatch, *args: Any) -> list[float]:
         if next(failures, False):
             raise ExecutionError("a fault")
-        return run(decoder, made, pasts)
+        return await run(batch, *args)
 
-    monkeypatch.setattr(Decoder, "run_shared", failing)
+    monkeypatch.setattr(TextBatch, "run_shared", failing)
     assert [out.tokens for out in writer.generate([PROMPT, SHORT], max_tokens=8)] == expected
     assert not next(failures, False)
 
@@ -212,12 +213,12 @@ def test_a_text_in_the_middle_of_a_run(
     refused: list[str] = []
     sample = Decoder.sample
 
-    def interrupted(decoder: Decoder, *args: Any) -> list[int]:
+    async def interrupted(decoder: Decoder, *args: Any) -> list[float]:
         for call in (lambda: writer.generate([1], max_tokens=1), writer.reset):
             with pytest.raises(InvalidInput) as error:
                 call()
             refused.append(str(error.value))
-        return sample(decoder, *args)
+        return await sample(decoder, *args)
 
     with monkeypatch.context() as patched:
         patched.setattr(Decoder, "sample", interrupted)
@@ -293,12 +294,12 @@ def test_a_child_that_is_forked_in_the_middle_of_a_run(
 
     sample = Decoder.sample
 
-    def forking(*args: Any) -> list[int]:
+    async def forking(decoder: Decoder, *args: Any) -> list[float]:
         if not codes:
             thread = Thread(target=fork)
             thread.start()
             thread.join()
-        return sample(*args)
+        return await sample(decoder, *args)
 
     monkeypatch.setattr(Decoder, "sample", forking)
     whole = writer.generate(LONG, max_tokens=6).tokens

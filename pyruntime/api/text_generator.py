@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyruntime.api.chat_template import Messages
 from pyruntime.api.decoder import Arrays, Decoder, Encoder
 from pyruntime.api.options import SessionOptions
 from pyruntime.api.session import InferenceSession
-from pyruntime.api.text_batch import Chat, TextBatch, close
+from pyruntime.api.text_batch import NativeBatch, finished
 from pyruntime.api.text_file import read, write
 from pyruntime.api.text_format import Formats
 from pyruntime.api.text_prompts import Prompts, are_prompts
@@ -22,7 +21,9 @@ from pyruntime.arguments import checks_arguments
 from pyruntime.errors import InvalidInput, file_bytes
 from pyruntime.native.sessions.program_file import is_program
 from pyruntime.runtime.beams import BeamWriter, refused_beams
+from pyruntime.runtime.decoder import Packed
 from pyruntime.runtime.saved_text import DRAFT, NOTHING, NOTHING_HINT, SavedText
+from pyruntime.runtime.text_batch import Chat, close
 from pyruntime.runtime.writing import SHORTER, Numbers, Sampling, Text, Writer, refused_length
 
 Model = str | os.PathLike[str] | bytes
@@ -87,7 +88,7 @@ class TextGenerator:
     def _begin(self) -> None:
         """What a copy has of its own."""
         self._newest: Settings | None = None  # of the newest call
-        self._batch = TextBatch(self._decoders())
+        self._batch = NativeBatch(self._decoders())
         self._formats = Formats(self.tokenizer, self.stop_tokens, self._model.layout.words)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -162,14 +163,17 @@ class TextGenerator:
 
         Errors: InvalidInput if there is no single text."""
         text, settings = self._single()
-        with self._batch.turn():
-            self._batch.own(text)
-            decoders = [decoder.save() for decoder in self._decoders()]
-        seed, found = settings.numbers.seed, [saved for saved, _ in decoders]
+
+        async def packed() -> list[Packed]:
+            await self._batch.use_alone(text)
+            return [await decoder.pack() for decoder in self._decoders()]
+
+        decoders: list[Packed] = finished(self._batch.turn(packed))
+        seed, found = settings.numbers.seed, [one.saved for one in decoders]
         saved = SavedText(
             text.prompt, text.tokens, text.stops(), seed, settings.most, settings.how, found, settings.format
         )
-        return write(saved, [array for _, arrays in decoders for array in arrays])
+        return write(saved, [part for one in decoders for part in one.parts])
 
     def restore(self, saved: bytes | str | os.PathLike[str]) -> None:
         """Continue with a text that `save` returned: bytes, or the path of a file with them. `resume` writes more of
@@ -187,20 +191,25 @@ class TextGenerator:
         form = self._formats.read(found.format)
         text = self._prompts.text(found.stops, found.prompt, form())
         text.grow(found.tokens)
-        with self._batch.turn():
-            self._batch.enter(None)
-            caches = [decoder.read(one, body) for decoder, one in zip(decoders, found.decoders, strict=True)]
+
+        async def restored() -> None:
+            await self._batch.enter(None)
+            caches = [await decoder.read(one, body) for decoder, one in zip(decoders, found.decoders, strict=True)]
             for decoder, one, pasts in zip(decoders, found.decoders, caches, strict=True):
                 decoder.restore(one.cached, pasts)
             self._batch.held = text
             self._newest = Settings([text], found.how, Numbers(found.seed), found.most, form, None, found.format)
 
+        finished(self._batch.turn(restored))
+
     def reset(self) -> None:
         """Forget the tokens of earlier calls, and free their caches."""
-        with self._batch.turn():
-            self._batch.enter(None)
-            for decoder in self._decoders():
-                decoder.restart()
+
+        async def forget() -> None:
+            await self._batch.enter(None)
+            self._batch.restart()
+
+        finished(self._batch.turn(forget))
 
     def release(self) -> None:
         """Free the sessions, once no other thread runs the model."""
@@ -244,7 +253,7 @@ class TextGenerator:
         if inputs is not None:
             arrays = inputs if self._encoder is None else self._encoder.run(inputs)
             for decoder in self._decoders():
-                decoder.give({name: x for name, x in arrays.items() if decoder is self._model or name in decoder.given})
+                decoder.give({name: x for name, x in arrays.items() if decoder is self._model or name in decoder.names})
         elif missing := self._model.missing():
             raise InvalidInput(f"the model needs {', '.join(missing)}", hint="inputs={name: array} of a text gives it")
 
@@ -258,7 +267,7 @@ class TextGenerator:
         """Add the texts to those that are being written."""
         chats: list[Chat] = []
         for n, text in enumerate(settings.texts):
-            begin = partial(self._give, row_of(settings.inputs, n, len(settings.texts)))
+            begin = self._begin_with(row_of(settings.inputs, n, len(settings.texts)))
             most = self._most(text, settings.most)
             if settings.how.num_beams > 1:
                 beams = self._beams(text, settings.how, most, is_whole)
@@ -268,13 +277,14 @@ class TextGenerator:
             writer = Writer(text, numbers, most, self.draft_tokens, self.lookup)
             chats.append(Chat(text, writer, settings.how, begin, is_whole))
         self._newest = settings
-        try:
-            for chat in chats:
-                self._batch.add(chat)
-        except BaseException:
-            close(chats)
-            raise
+        self._batch.add(chats)
         return chats
+
+    def _begin_with(self, inputs: Arrays | None) -> Callable[[], Awaitable[None]]:
+        async def begin() -> None:
+            self._give(inputs)
+
+        return begin
 
     def _most(self, text: Text, most: int) -> int:
         """The tokens that may follow a prompt. Errors: InvalidInput if the model can read no more"""
@@ -294,10 +304,10 @@ class TextGenerator:
         (chat,) = chats = self._begun(settings, False)
         try:
             while chat.request is not None or chat.pieces:
-                self._batch.advance(chat)
+                finished(self._batch.advance(chat))
                 while chat.pieces:
                     yield chat.pieces.pop(0)
-            self._batch.advance(chat)  # raises its error
+            finished(self._batch.advance(chat))  # raises its error
         finally:
             close(chats)
 
@@ -306,7 +316,7 @@ class TextGenerator:
         chats = self._begun(settings, True)
         try:
             for chat in chats:
-                self._batch.advance(chat)
+                finished(self._batch.advance(chat))
         finally:
             close(chats)
         return [generated(text) for text in settings.texts]

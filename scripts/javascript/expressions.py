@@ -477,10 +477,13 @@ class Expressions:
             return self.js(e.func.value)
         return self.js(e)
 
-    # ── lambdas ──
+    # ── lambdas, and what is awaited ──
 
     def _Lambda(self, e: ast.Lambda) -> Js:
         return tree.arrow([camel(a.arg) for a in e.args.args], self.js(e.body))
+
+    def _Await(self, e: ast.Await) -> Js:
+        return tree.unary("await ", self.js(e.value))
 
 
 def _is_text(e: ast.expr) -> bool:

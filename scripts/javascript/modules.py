@@ -16,15 +16,17 @@ from scripts.javascript.python_types import TypedModule
 from scripts.javascript.statements import (
     Lines,
     Statements,
+    asynchronous,
     default_values,
     option_tags,
     with_options,
     without_docstring,
     wrapped,
 )
-from scripts.javascript.variables import scopes
+from scripts.javascript.variables import Function, scopes
 
 WIDTH = 120
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 
 
 class Module:
@@ -64,6 +66,11 @@ class Module:
         return found
 
     def _body(self) -> Lines:
+        for e in ast.walk(self.typed.tree):
+            if isinstance(e, COMPREHENSIONS) and (
+                inner := next((x for x in ast.walk(e) if isinstance(x, ast.Await)), None)
+            ):
+                raise Refused(inner, "await in a comprehension or a lambda")
         lines: Lines = []
         at = 0
         before = ""
@@ -82,8 +89,8 @@ class Module:
     def _definition(self, d: ast.stmt) -> Lines:
         if isinstance(d, ast.ClassDef):
             return self._protocol(d) if any(getattr(b, "id", "") == "Protocol" for b in d.bases) else self._class(d)
-        if isinstance(d, ast.FunctionDef):
-            return self._function(d, f"{self._export(d.name)}function ", "")
+        if isinstance(d, Function):
+            return self._function(d, f"{self._export(d.name)}{asynchronous(d)}function ", "")
         if isinstance(d, ast.Assign | ast.AnnAssign):
             return self._constant(d)
         if isinstance(d, ast.ImportFrom | ast.Import | ast.If):
@@ -102,6 +109,8 @@ class Module:
             return []
         comment = self.s.comments.get(d.lineno)
         about = comment[1] if comment and not comment[0] else ""
+        if self.typed.global_name(d.value) == "typing.Any":
+            return [(f"/** {about} @typedef {{any}} {target.id} */", d.lineno)]
         if self.typed.names_type(target, d.value):
             named = self.typed.named_type(d.value)
             note = f"{about} " if about else ""
@@ -116,12 +125,12 @@ class Module:
 
     # ── functions ──
 
-    def _function(self, f: ast.FunctionDef, head: str, indent: str) -> Lines:
+    def _function(self, f: Function, head: str, indent: str) -> Lines:
         name = camel(f.name) if f.name != "__init__" else "constructor"
         doc, names, body = self._jsdoc(f, indent), ", ".join(self.s.parameters(f)), self.s.body(f, indent + "  ")
         return [*doc, (f"{indent}{head}{name}({names}) {{", f.lineno), *body, (f"{indent}}}", 0)]
 
-    def _jsdoc(self, f: ast.FunctionDef, indent: str) -> Lines:
+    def _jsdoc(self, f: Function, indent: str) -> Lines:
         signature, defaults = self.typed.function(f), default_values(f)
         tags = option_tags([
             (camel(p.name), self.x.names.text(p.type), p.name in defaults, p.is_named)
@@ -145,12 +154,12 @@ class Module:
         if fields or d.decorator_list:
             members.append(self._fields(d, fields))
         for s in without_docstring(d.body):
-            if isinstance(s, ast.FunctionDef):
+            if isinstance(s, Function):
                 words = {"property": "get ", "staticmethod": "static "}
                 decorators = [words.get(getattr(x, "id", "")) for x in s.decorator_list]
                 if None in decorators or len(decorators) > 1:
                     raise Refused(s, "a decorator")
-                members.append(self._function(s, str(decorators[0]) if decorators else "", "  "))
+                members.append(self._function(s, str(decorators[0]) if decorators else asynchronous(s), "  "))
             elif not isinstance(s, ast.AnnAssign | ast.Pass) and not _is_slots(s):
                 raise Refused(s, f"{type(s).__name__} in a class")
         for n, member in enumerate(members):
@@ -186,7 +195,7 @@ class Module:
     def _protocol(self, d: ast.ClassDef) -> Lines:
         parts = []
         for s in without_docstring(d.body):
-            if isinstance(s, ast.FunctionDef):
+            if isinstance(s, Function):
                 t = self.typed.function(s)
                 text = self.x.names.text(types.result(t)) if s.decorator_list else self.x.names.method(t)
                 parts.append(f"{camel(s.name)}: {text}")
@@ -199,7 +208,7 @@ def _is_slots(s: ast.stmt) -> bool:
     return isinstance(s, ast.Assign) and getattr(s.targets[0], "id", "") == "__slots__"
 
 
-def _documentation(node: ast.FunctionDef | ast.ClassDef) -> str:
+def _documentation(node: Function | ast.ClassDef) -> str:
     """A docstring with the names of JavaScript: its paragraphs, and the items of lists after the first, on lines of
     their own."""
     first, *rest = re.split(r"\n\s*\n", ast.get_docstring(node) or "")

@@ -43,19 +43,22 @@ KINDS = {
     "_collections_abc.dict_keys": "keys", "_collections_abc.dict_items": "items", "typing.ItemsView": "items",
     "_collections_abc.dict_values": "iterable", "typing.ValuesView": "iterable", "typing.Iterable": "iterable",
     "typing.Collection": "iterable", "typing.Generator": "iterable", "builtins.enumerate": "iterable",
-    "builtins.zip": "iterable", "builtins.reversed": "iterable",
+    "builtins.zip": "iterable", "builtins.reversed": "iterable", "typing.Coroutine": "promise",
+    "typing.Awaitable": "promise",
 }  # fmt: skip
 # Parts of a statement or an expression: names of the attributes of `ast` and of mypy, where both have the same parts.
 PARTS: dict[type[ast.AST], tuple[tuple[str, str], ...]] = {
     ast.Module: (("body", "defs"),), ast.ClassDef: (("bases", "base_type_exprs"), ("body", "defs")),
-    ast.FunctionDef: (("body", "body"),), ast.Return: (("value", "expr"),), ast.Expr: (("value", "expr"),),
+    ast.FunctionDef: (("body", "body"),), ast.AsyncFunctionDef: (("body", "body"),),
+    ast.Return: (("value", "expr"),), ast.Expr: (("value", "expr"),),
     ast.Assign: (("targets", "lvalues"), ("value", "rvalue")),
     ast.AugAssign: (("target", "lvalue"), ("value", "rvalue")),
     ast.AnnAssign: (("target", "lvalues"), ("value", "rvalue")), ast.While: (("test", "expr"), ("body", "body")),
     ast.For: (("target", "index"), ("iter", "expr"), ("body", "body")), ast.Assert: (("test", "expr"),),
     ast.If: (("test", "expr"), ("orelse", "else_body")), ast.Delete: (("targets", "expr"),),
     ast.Raise: (("exc", "expr"),), ast.BinOp: (("left", "left"), ("right", "right")),
-    ast.UnaryOp: (("operand", "expr"),),
+    ast.UnaryOp: (("operand", "expr"),), ast.Await: (("value", "expr"),),
+    ast.Try: (("body", "body"), ("finalbody", "finally_body")),
     ast.IfExp: (("test", "cond"), ("body", "if_expr"), ("orelse", "else_expr")), ast.Attribute: (("value", "expr"),),
     ast.Subscript: (("value", "base"), ("slice", "index")),
     ast.Slice: (("lower", "begin_index"), ("upper", "end_index")),
@@ -149,7 +152,7 @@ class TypedModule:
     def _analyzed(self, e: ast.expr) -> Any:
         return getattr(self._nodes.get(e), "analyzed", None)
 
-    def function(self, f: ast.FunctionDef) -> CallableType:
+    def function(self, f: ast.FunctionDef | ast.AsyncFunctionDef) -> CallableType:
         """Errors: Refused without annotations"""
         found = get_proper_type(self._nodes[f].type)
         if not isinstance(found, CallableType):
@@ -159,11 +162,13 @@ class TypedModule:
 
 def _other_parts(a: ast.AST, m: Any) -> list[tuple[Any, Any]]:
     """Parts that mypy has in another form."""
-    if isinstance(a, ast.FunctionDef):
+    if isinstance(a, ast.FunctionDef | ast.AsyncFunctionDef):
         defaults = [*a.args.defaults, *(d for d in a.args.kw_defaults if d is not None)]
         return [(defaults, [x.initializer for x in m.arguments if x.initializer is not None])]
     if isinstance(a, ast.If):
         return [(a.body, m.body[0])]
+    if isinstance(a, ast.Try):
+        return [(one.body, other) for one, other in zip(a.handlers, m.handlers, strict=True)]
     if isinstance(a, ast.Call):
         return [(a.func, m.callee), ([*a.args, *a.keywords], m.args)]
     if isinstance(a, ast.BoolOp):  # a or (b or c)
@@ -300,6 +305,12 @@ def result(t: PythonType) -> PythonType:
     return proper.ret_type if isinstance(proper, CallableType) else None
 
 
+def awaited(t: PythonType) -> PythonType:
+    """What `await` gives of a coroutine; other types as they are."""
+    proper = get_proper_type(t)
+    return proper.args[-1] if isinstance(proper, Instance) and _kind(proper) == "promise" else t
+
+
 # ── types in JSDoc ──
 
 
@@ -345,11 +356,16 @@ class TypeNames:
             return [f"{camel(p.name or f'_{n}')}{'?' if p.is_optional else ''}: {self.text(p.type)}" for n, p in found]
 
         options = [f"options: {{ {', '.join(written(True))} }}"] if written(True) else []
-        returned = "void" if isinstance(get_proper_type(t.ret_type), NoneType) else self.text(t.ret_type)
-        return f"({', '.join([*written(False), *options])}) => {returned}"
+        return f"({', '.join([*written(False), *options])}) => {self._returned(t.ret_type)}"
+
+    def _returned(self, t: PythonType) -> str:
+        return "void" if isinstance(get_proper_type(t), NoneType) else self.text(t)
 
     def _instance(self, t: Instance) -> str:
-        found, arguments = KINDS.get(t.type.fullname, "object"), [self.text(a) for a in t.args]
+        found = KINDS.get(t.type.fullname, "object")
+        if found == "promise":
+            return f"Promise<{self._returned(t.args[-1])}>"
+        arguments = [self.text(a) for a in t.args]
         if found in ("list", "iterable"):
             inner = arguments[0] if arguments else "any"
             if found == "iterable":

@@ -13,7 +13,7 @@ from scripts.javascript.expressions import Expressions
 from scripts.javascript.names import Refused, camel
 from scripts.javascript.python_types import PythonType, is_optional
 from scripts.javascript.tree import Js, index, member, method, plain
-from scripts.javascript.variables import Variables
+from scripts.javascript.variables import Function, Variables
 
 Lines = list[tuple[str, int]]  # JavaScript, and the line of Python (0: none)
 WIDTH = 120
@@ -28,14 +28,15 @@ class Statements:
         self.scopes = scopes
         # Of the function that is being translated:
         self.returns: PythonType = None
+        self.caught = ""  # the name of the error, in a handler
         self.variables = Variables()
         self.hoisted: dict[str, PythonType] = {}
 
     # ── functions ──
 
-    def body(self, f: ast.FunctionDef, indent: str) -> Lines:
+    def body(self, f: Function, indent: str) -> Lines:
         before = self.returns, self.variables, self.hoisted
-        self.returns = types.result(self.x.typed.function(f))
+        self.returns = types.awaited(types.result(self.x.typed.function(f)))
         self.variables, self.hoisted = self.scopes[f.lineno], {}
         if self.variables.escaping:
             line, name = min(self.variables.escaping)
@@ -48,7 +49,7 @@ class Statements:
     def _typed(self, name: str, t: PythonType) -> str:
         return f"/** @type {{{self.x.names.text(t)}}} */ let {camel(name)};" if t else f"let {camel(name)};"
 
-    def parameters(self, f: ast.FunctionDef) -> list[str]:
+    def parameters(self, f: Function) -> list[str]:
         """Their names, with defaults; those by keyword alone as one object."""
         if f.args.vararg or f.args.kwarg:
             raise Refused(f, f"the parameter *{(f.args.vararg or f.args.kwarg).arg}")  # type: ignore[union-attr]
@@ -118,6 +119,8 @@ class Statements:
         return f"return {self.x.js(s.value, self.returns)};" if s.value is not None else "return;"
 
     def _Raise(self, s: ast.Raise, indent: str) -> str:
+        if s.exc is None and self.caught:
+            return f"throw {self.caught};"
         if s.exc is None or s.cause is not None and getattr(s.cause, "value", "") is not None:
             raise Refused(s, "raise without an error, or from another error")
         return f"throw {self.x.js(s.exc)};"
@@ -239,10 +242,7 @@ class Statements:
             rest[0] = (f"{indent}else {rest[0][0].lstrip()}", rest[0][1])
         else:
             rest = self._on_one_line(self._braced("else", first.lineno, s.orelse, indent))
-        if lines[-1][0] == f"{indent}}}":
-            rest[0] = (f"{indent}}} {rest[0][0].lstrip()}", rest[0][1])
-            lines.pop()
-        return [*lines, *rest]
+        return self._followed(lines, rest, indent) if lines[-1][0] == f"{indent}}}" else [*lines, *rest]
 
     def _on_one_line(self, lines: Lines) -> Lines:
         """Without braces, if the body is one short simple statement."""
@@ -282,19 +282,45 @@ class Statements:
             bound.id in self.variables.assigned if isinstance(bound, ast.Name) else not isinstance(bound, ast.Constant)
         )
 
-    def _FunctionDef(self, f: ast.FunctionDef, indent: str) -> Lines:
+    def _Try(self, s: ast.Try, indent: str) -> Lines:
+        lines = self._braced("try", s.lineno, s.body, indent)
+        if s.orelse or len(s.handlers) > 1:
+            raise Refused(s, "try with else, or with several handlers")
+        for handler in s.handlers:
+            if getattr(handler.type, "id", "") != "Exception":
+                raise Refused(handler, "a handler of anything but Exception")
+            before, self.caught = self.caught, camel(handler.name or "")
+            head = f"catch ({self.caught})" if handler.name else "catch"
+            lines = self._followed(lines, self._braced(head, handler.lineno, handler.body, indent), indent)
+            self.caught = before
+        if s.finalbody:
+            lines = self._followed(lines, self._braced("finally", s.finalbody[0].lineno, s.finalbody, indent), indent)
+        return lines
+
+    @staticmethod
+    def _followed(lines: Lines, rest: Lines, indent: str) -> Lines:
+        """A block, and what follows on the line of its last brace."""
+        return [*lines[:-1], (f"{indent}}} {rest[0][0].lstrip()}", rest[0][1]), *rest[1:]]
+
+    def _FunctionDef(self, f: Function, indent: str) -> Lines:
         """A function inside another."""
         names = ", ".join(self.parameters(f))
         head = f"{indent}/** @type {{{self.x.names.text(self.x.typed.function(f))}}} */"
         return [
             (head, f.lineno),
-            (f"{indent}const {camel(f.name)} = ({names}) => {{", f.lineno),
+            (f"{indent}const {camel(f.name)} = {asynchronous(f)}({names}) => {{", f.lineno),
             *self.body(f, indent + "  "),
             (f"{indent}}};", 0),
         ]
 
+    _AsyncFunctionDef = _FunctionDef
 
-def default_values(f: ast.FunctionDef) -> dict[str, ast.expr]:
+
+def asynchronous(f: Function) -> str:
+    return "async " if isinstance(f, ast.AsyncFunctionDef) else ""
+
+
+def default_values(f: Function) -> dict[str, ast.expr]:
     """Defaults of parameters, by name."""
     positional = f.args.args[len(f.args.args) - len(f.args.defaults) :]
     named = {a.arg: d for a, d in zip(f.args.kwonlyargs, f.args.kw_defaults, strict=True) if d is not None}
@@ -368,4 +394,13 @@ def without_docstring(statements: list[ast.stmt]) -> list[ast.stmt]:
     return statements[1:] if is_text else statements
 
 
-__all__ = ["Lines", "Statements", "default_values", "option_tags", "with_options", "without_docstring", "wrapped"]
+__all__ = [
+    "Lines",
+    "Statements",
+    "asynchronous",
+    "default_values",
+    "option_tags",
+    "with_options",
+    "without_docstring",
+    "wrapped",
+]

@@ -9,8 +9,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 Block = tuple[int, ...]  # the path of a block from the function's body: the numbers of the blocks around it
-NESTED = (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 @dataclass
@@ -35,11 +36,11 @@ class _Use:
 
 def scopes(tree: ast.Module) -> dict[int, Variables]:
     """The variables of all functions of a module, by the line of their `def`."""
-    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+    functions = [n for n in ast.walk(tree) if isinstance(n, Function)]
     return {f.lineno: _variables(f) for f in functions}
 
 
-def _variables(f: ast.FunctionDef) -> Variables:
+def _variables(f: Function) -> Variables:
     uses: dict[str, list[_Use]] = {}
     found = Variables()
     _visit(f.body, (), uses, found)
@@ -90,6 +91,9 @@ def _visit(body: list[ast.stmt], block: Block, uses: dict[str, list[_Use]], resu
         inner: list[tuple[Block, list[ast.stmt]]] = []
         if isinstance(s, (ast.If, ast.While, ast.For)):
             inner = [((*block, n, 0), s.body), ((*block, n, 1), s.orelse)]
+        if isinstance(s, ast.Try):
+            parts = [s.body, *(handler.body for handler in s.handlers), s.finalbody]
+            inner = [((*block, n, k), part) for k, part in enumerate(parts)]
         if isinstance(s, ast.For):
             own = _bound(s)
             result.loops[s.lineno] = own
@@ -103,10 +107,11 @@ def _visit(body: list[ast.stmt], block: Block, uses: dict[str, list[_Use]], resu
                     result.assigned.add(name)
             continue
         if inner:
-            _read(s.test, block, uses)  # type: ignore[attr-defined]
+            if not isinstance(s, ast.Try):
+                _read(s.test, block, uses)  # type: ignore[attr-defined]
             for path, statements in inner:
                 _visit(statements, path, uses, result)
-        elif isinstance(s, ast.FunctionDef):
+        elif isinstance(s, Function):
             _read(s, block, uses)
         else:
             _read(s, block, uses)
@@ -115,7 +120,7 @@ def _visit(body: list[ast.stmt], block: Block, uses: dict[str, list[_Use]], resu
                 uses.setdefault(name, []).extend(_Use(block, s.lineno, stores) for stores in kinds)
 
 
-def _escaping(f: ast.FunctionDef, loop: ast.For, uses: dict[str, list[_Use]]) -> Iterator[tuple[int, str]]:
+def _escaping(f: Function, loop: ast.For, uses: dict[str, list[_Use]]) -> Iterator[tuple[int, str]]:
     """Line and name of reads that may see what the loop has left in its variables: those after it, and those that come
     after it when a loop around it begins anew."""
     around = [n for n in ast.walk(f) if isinstance(n, (ast.For, ast.While)) and n is not loop and _has(n, loop)]
@@ -165,4 +170,4 @@ def _names(node: ast.AST, hidden: frozenset[str]) -> Iterator[tuple[str, int]]:
         yield from _names(child, hidden)
 
 
-__all__ = ["Variables", "scopes"]
+__all__ = ["Function", "Variables", "scopes"]

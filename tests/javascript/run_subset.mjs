@@ -6,11 +6,11 @@ const subset = await import(pathToFileURL(process.argv[2]).href);
 const cases = JSON.parse(readFileSync(0, 'utf8'));
 const revive = (value) => (!Array.isArray(value) && value?.map ? new Map(Object.entries(value.map)) : value); // dicts of Python are maps
 const plain = (key, value) => (value === Infinity ? 'inf' : value);
-const result = ([name, ...args]) => {
+const result = async ([name, ...args]) => {
   try {
-    return subset[name](...args.map(revive));
+    return await subset[name](...args.map(revive));
   } catch (error) {
     return `${error.constructor.name}: ${error.message.replace(/\nSee .*/, '')}`;
   }
 };
-console.log(JSON.stringify(cases.map(result), plain));
+console.log(JSON.stringify(await Promise.all(cases.map(result)), plain));

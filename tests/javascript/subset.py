@@ -292,3 +292,53 @@ def starts(sizes: list[int]) -> list[Any]:
     rising = sorted(ranges, key=lambda start: (start.start, -start.n))
     falling = sorted(ranges, key=lambda n: -n.n)
     return [[r.n for r in rising], [r.n for r in falling]]
+
+
+class Waiter:
+    """What is awaited in pages, and pending nowhere else."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    async def number(self, n: int) -> int:
+        self.log.append(f"number {n}")
+        if n < 0:
+            raise ShapeError(f"negative {n}")
+        return n
+
+    async def attempt(self, n: int) -> int:
+        try:
+            return await self.number(n) + 1
+        except Exception:
+            self.log.append("caught")
+            if n < -1:
+                return await self.again(n)
+        finally:
+            self.log.append("finally")
+        return 0
+
+    async def again(self, n: int) -> int:
+        found = 0
+        try:
+            found = await self.number(n)
+        except Exception as error:
+            self.log.append("again")
+            if n < -2:
+                raise
+            if n == -2:
+                raise ShapeError(f"{n} after an error") from None
+            self.log.append("never" if error is None else "an error")
+        return found
+
+
+async def awaited(numbers: list[int]) -> list[Any]:
+    waiter, found = Waiter(), 0
+
+    async def add(n: int) -> None:
+        waiter.log.append(f"add {await waiter.attempt(n)}")
+
+    for n in numbers:
+        await add(n)
+        if n > 0 and await waiter.number(n) > 1:
+            found += await waiter.number(2 * n)
+    return [found, *waiter.log]

@@ -4,11 +4,12 @@
 import { InvalidInput as Own } from '../common/errors.js';
 import { BeamWriter, refusedBeams } from '../runtime/beams.js';
 import { DRAFT, NOTHING, NOTHING_HINT, SavedText } from '../runtime/saved_text.js';
+import { Chat, TextBatch, close } from '../runtime/text_batch.js';
 import { BEYOND, Numbers, SHORTER, Writer, refusedLength } from '../runtime/writing.js';
 import { Decoder, Encoder } from './decoder.js';
 import { optionsOf } from '../common/records.js';
 import { partsOf } from './parts.js';
-import { Chat, TextBatch } from './text_batch.js';
+import { Turns } from './text_batch.js';
 import { read, write } from './text_file.js';
 import { Prompts, isList, readFiles } from './text_prompts.js';
 import { checkNumber, generated, readSettings, rowOf } from './text_settings.js';
@@ -62,8 +63,8 @@ export class TextGenerator {
     this.lookup = lookup;
     this.encoder = encoder ? new Encoder(encoder, session) : null;
     const given = { ...Object.fromEntries(this.encoder?.given.map((name) => [name, undefined]) ?? []), ...inputs };
-    this.model = new Decoder(session, given, adapters, caches);
-    this.draft = draft ? new Decoder(draft, given) : null;
+    this.model = this.typed(() => new Decoder(session, given, adapters, caches));
+    this.draft = draft ? this.typed(() => new Decoder(draft, given)) : null;
     const { positions } = this.model.layout;
     const misfit = this.draftTokens && this.model.layout.noDraft(this.draftTokens + 1);
     if (misfit) throw new InvalidInput(`a draft does not fit: ${misfit}`, { hint: 'generate without draft' });
@@ -71,7 +72,7 @@ export class TextGenerator {
       const hint = `create it with TextGenerator.options({ draftTokens: ${this.draftTokens} })`;
       throw new InvalidInput(`the session samples ${positions} positions, a draft of ${this.draftTokens} tokens needs ${this.draftTokens + 1}`, { hint });
     }
-    this.batch = new TextBatch([this.model, ...this.draft ? [this.draft] : []], (error) => this.told(error));
+    this.batch = new TextBatch([this.model, ...this.draft ? [this.draft] : []], new Turns((error) => this.told(error)));
     /** Reads formats; loaded with the first one. @type {Promise<import('./formats/formats.js').Formats> | null} */
     this.formats = null;
     /** The newest call. @type {Writing | null} */
@@ -116,7 +117,7 @@ export class TextGenerator {
   async save() {
     const { text, writing: { how, numbers: { seed }, most, format } } = this.single();
     return this.turn(async () => {
-      await this.batch.own(text);
+      await this.batch.useAlone(text);
       const found = [await this.model.pack(), ...this.draft ? [await this.draft.pack()] : []];
       return write(new SavedText(text.prompt, text.tokens, text.stops(), seed, most, how, found.map(({ saved }) => saved), format ?? null), found.flatMap(({ parts }) => parts));
     });
@@ -128,7 +129,7 @@ export class TextGenerator {
    */
   async restore(file) {
     return this.turn(async () => {
-      await this.batch.enterText(null);
+      await this.batch.enter(null);
       const { saved: { prompt, tokens, stops, seed, most, how, decoders, format }, body } = read(await bytesOf(file));
       if (decoders.length !== (this.draft ? 2 : 1)) {
         throw new this.parts.InvalidInput(`the text was saved by ${decoders.length} decoders, this generator has ${this.draft ? 2 : 1}`, { hint: DRAFT });
@@ -156,7 +157,7 @@ export class TextGenerator {
   begun(writing, isWhole) {
     const { texts, how, numbers, signal, inputs } = writing;
     const chats = texts.map((text, n) => {
-      const begin = () => this.give(rowOf(inputs, n, texts.length, this.parts.Tensor));
+      const begin = async () => this.give(rowOf(inputs, n, texts.length, this.parts.Tensor));
       const most = this.most(text, writing.most);
       if (how.numBeams > 1) {
         const beams = this.beams(text, how, most, isWhole);
@@ -165,8 +166,8 @@ export class TextGenerator {
       const writer = new Writer(text, new Numbers(numbers.seed + n), most, this.draftTokens, this.lookup);
       return new Chat(text, writer, how, begin, isWhole, signal);
     });
+    this.batch.add(chats);
     this.newest = writing;
-    this.batch.chats.push(...chats);
     return chats;
   }
 
@@ -195,7 +196,7 @@ export class TextGenerator {
       }
       await this.batch.advance(chat); // throws its error
     } finally {
-      chat.isClosed = true;
+      close([chat]);
     }
     return generated(chat.text);
   }
@@ -206,7 +207,7 @@ export class TextGenerator {
     try {
       for (const chat of chats) await this.batch.advance(chat);
     } finally {
-      for (const chat of chats) chat.isClosed = true;
+      close(chats);
     }
     return writing.texts.map(generated);
   }
@@ -238,6 +239,15 @@ export class TextGenerator {
   /** An error as the caller gets it. @param {unknown} error */
   told(error) {
     return this.parts.withHint(this.ofPackage(error), BEYOND);
+  }
+
+  /** @template T @param {() => T} work @returns {T} */
+  typed(work) {
+    try {
+      return work();
+    } catch (error) {
+      throw this.ofPackage(error);
+    }
   }
 
   /** An error of this file's copy of the classes as one of the package's. @param {unknown} error */
@@ -290,7 +300,7 @@ export class TextGenerator {
   /** Forgets the tokens of earlier calls, and frees their caches, after the run of now. The sessions stay open. @returns {Promise<void>} */
   async reset() {
     await this.turn(async () => {
-      await this.batch.enterText(null);
+      await this.batch.enter(null);
       this.batch.restart();
     });
   }
