@@ -177,6 +177,72 @@ def test_long_chains_of_values_that_are_read_twice() -> None:
         np.testing.assert_allclose(s.weights()["w"], w - chain(g, np.tanh), rtol=1e-4, atol=1e-5)
 
 
+CHAINED = 1000
+LONG: dict[str, Callable[[Any], Any]] = {
+    "numbers": lambda x: x * 0.999 + 0.001,
+    "conditions": lambda x: ((x > 0.5).logical_or(x < 0)).where(x * 0.5, x + 0.25),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("of", ["loss", "optimizer"])
+def test_chains_of_thousands_of_operations(name: str, of: str) -> None:
+    """Expressions are walked by recursion, whose depth has a limit."""
+    w, g = np.ones((2, 3), np.float32), np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+
+    def chain(x: Any) -> Any:
+        for _ in range(CHAINED):
+            x = LONG[name](x)
+        return x
+
+    def plain(x: np.ndarray) -> np.ndarray:
+        for _ in range(CHAINED):
+            x = x * 0.999 + 0.001 if name == "numbers" else np.where((x > 0.5) | (x < 0), x * 0.5, x + 0.25)
+        return x
+
+    options: Any = (
+        {"loss": lambda outputs, _: chain(outputs.g * 1.0).sum() + outputs.y * 0.0} if of == "loss"
+        else {"loss": "y", "optimizer": lambda w, g, s, n: w - chain(g)}
+    )  # fmt: skip
+    with TrainingSession(with_gradient(w), trainable="w", **options) as s:
+        loss = s.step({"g": g}).loss
+        if of == "loss":
+            assert loss == pytest.approx(plain(g).sum(), rel=1e-4)
+        else:
+            np.testing.assert_allclose(s.weights()["w"], w - plain(g), rtol=1e-4, atol=1e-5)
+
+
+def test_a_chain_of_conditions() -> None:
+    """Each of which several read."""
+    w, g = np.ones((2, 3), np.float32), np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+
+    def update(w: Any, g: Any, s: Any, n: Any) -> Any:
+        c = g > 0
+        for _ in range(400):
+            c = c.logical_not().logical_and(c.logical_or(c))
+        return w - c.logical_not().where(g, 0)
+
+    with TrainingSession(with_gradient(w), loss="y", trainable="w", optimizer=update) as s:
+        s.step({"g": g})
+        np.testing.assert_allclose(s.weights()["w"], w - g, rtol=1e-6)
+
+
+TIES: list[tuple[Callable[[Any], Any], float]] = [
+    (lambda y: y.max(-1).sum(), 0.0), (lambda y: y.min().sum(), 0.0), (lambda y: y.maximum(0).sum(), 0.5),
+    (lambda y: y.minimum(y * 0).sum(), 0.5), (lambda y: y.relu().sum(), 0.0), (lambda y: y.abs().sum(), 0.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("loss", "last"), TIES)
+def test_gradients_of_equal_elements(loss: Any, last: float) -> None:
+    """As torch's max(x, dim), whose index is that of one element, maximum, minimum, relu and abs. last: the gradient of
+    an element that others before it equal"""
+    w = np.zeros((1, 3), np.float32)
+    net = model([node("Add", "w x", "y")], {"x": (T.FLOAT, [1, 3])}, {"y": (T.FLOAT, [1, 3])}, {"w": w})
+    with TrainingSession(net, loss=lambda o, _: loss(o.y), trainable="w", accumulate=True) as s:
+        assert s.gradients({"x": w})["w"][0, -1] == last
+
+
 def _tanh(x: Any) -> Any:
     return x.tanh()
 

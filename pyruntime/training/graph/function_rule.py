@@ -12,7 +12,7 @@ from pyruntime.errors import ShapeError
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, F32
-from pyruntime.ir.expr import Expr, const
+from pyruntime.ir.expr import Expr, const, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import Shape
 from pyruntime.runtime.step_numbers import NTH, RATE
@@ -21,6 +21,7 @@ from pyruntime.training.graph.optimizers import Rule
 from pyruntime.training.graph.trace_replay import Node, Replay, element
 
 OF_STEP = {"rate": RATE, "number": NTH}
+DEEPEST = 16  # operations of an expression without variables
 
 
 class FunctionRule:
@@ -35,12 +36,8 @@ class FunctionRule:
         if new != tuple(weight.shape):
             raise t.shape_error(f'the optimizer returns shape {list(new)} for "{weight.name}" of {list(weight.shape)}')
         self.states = {name: shape for name, shape in results.items() if name}
-        self._inline = [self._is_inline(n) for n in range(len(self.shapes))]
-        self._seen: set[int] = set()
-        self.before: list[int] = []  # places of what is computed before the update, and read there
-        for x, shape in zip(nodes[-1][1], results.values(), strict=True):
-            if shape == new:
-                self._find(x)
+        ends = [x for x, shape in zip(nodes[-1][1], results.values(), strict=True) if shape == new]
+        self._inline, self.before = self._parts(ends)
         self.is_local = not self.before and all(shape == new for shape in self.states.values())
 
     def _is_inline(self, place: int) -> bool:
@@ -53,15 +50,17 @@ class FunctionRule:
         fits = all(s == tuple(self.weight.shape) or sh.size(s) == 1 for s in whole)
         return name in ELEMENTWISE and fits and not any(isinstance(x, list) for x in operands)
 
-    def _find(self, x: Any) -> None:
-        if not isinstance(x, str) or int(x) in self._seen:
-            return
-        self._seen.add(int(x))
-        if not self._inline[int(x)]:
-            self.before.append(int(x))
-            return
-        for operand in self.nodes[int(x)][1]:
-            self._find(operand)
+    def _parts(self, ends: Sequence[Any]) -> tuple[list[int], list[int]]:
+        """Places of what the update computes, and of what is computed before it and read there; ends: its results"""
+        needed = {int(x) for x in ends if isinstance(x, str)}
+        inline: list[int] = []
+        before: list[int] = []
+        for place in reversed(range(len(self.shapes))):  # operands come before what reads them
+            if place in needed:
+                is_inline = self._is_inline(place)
+                (inline if is_inline else before).append(place)
+                needed |= {int(x) for x in self.nodes[place][1] if is_inline and isinstance(x, str)}
+        return inline[::-1], before[::-1]
 
     def rule(self, tensors: Sequence[Tensor]) -> Rule:
         """tensors: of the places `before`"""
@@ -84,19 +83,24 @@ class FunctionRule:
         self, k: Builder, ends: Sequence[Any], leaves: Mapping[Any, Expr], known: dict[int, Expr]
     ) -> list[Expr]:  # fmt: skip
         """The expressions of these operands. What several read is a variable: without, keys of code would take time
-        that is exponential in the length of a chain of such values."""
+        that is exponential in the length of a chain of such values. Chains are cut by variables, too, because
+        expressions are walked by recursion."""
+        zero, one = const(0.0, self.weight.dtype), const(1.0, self.weight.dtype)
         uses = Counter(x for _, operands, _ in self.nodes for x in operands if isinstance(x, str))
+        depths = dict.fromkeys(known, 0)  # of expressions between variables
 
         def value(x: Any) -> Any:
-            if not isinstance(x, str):
-                return x
-            if int(x) not in known:
-                name, operands, settings = self.nodes[int(x)]
-                own = [value(o) for o in operands]
-                made = element(name, own, self.weight.dtype) if own else leaves[name, settings["name"]]
-                known[int(x)] = k.let(made) if own and uses[x] > 1 and made.dtype is not BOOL else made
-            return known[int(x)]
+            return known[int(x)] if isinstance(x, str) else x
 
+        for place in self._inline:
+            name, operands, settings = self.nodes[place]
+            known[place] = leaves[name, settings["name"]] if not operands else element(
+                name, [value(x) for x in operands], self.weight.dtype)  # fmt: skip
+            depths[place] = 1 + max((depths[int(x)] for x in operands if isinstance(x, str)), default=-1)
+            is_variable = uses[str(place)] > 1 or depths[place] > DEEPEST
+            if operands and is_variable:
+                made, depths[place] = known[place], 0
+                known[place] = k.let(select(made, one, zero)) > 0.0 if made.dtype is BOOL else k.let(made)
         return [value(x) for x in ends]
 
     def replayed(self, leaves: Mapping[tuple[str, str], Tensor]) -> Replay:

@@ -250,15 +250,19 @@ def _loss(value: Any, n: int) -> list[Loss]:
         raise InvalidInput(f"loss cannot be {type(value).__name__}", hint='{"mse": "output"}, or the name of an output')
     rest = {name: setting for name, setting in value.items() if setting is not None}
     scale = number("scale of a loss", rest.pop("scale", 1.0))
+    kind = next((k for k in ("onnx", "distill", "function", *LOSSES, "output") if k in rest), "")
+    if kind in WITHOUT_TARGET and "target" in rest:
+        raise InvalidInput(f'the loss "{kind}" has no setting "target"', hint="labels of functions name themselves")
     target = rest.pop("target", "target" if n == 0 else f"target{n + 1}")
-    if "onnx" in rest:
+    if not isinstance(target, str) or not target:
+        raise InvalidInput(f"target cannot be {target!r}", hint='the name of a feed, such as "labels"')
+    if kind == "onnx":
         return [graph_of_loss(rest, scale)]
-    if "distill" in rest:
+    if kind == "distill":
         return distillation(rest, target, scale)
-    if "function" in rest:
+    if kind == "function":
         check_names("setting of function", rest, ("function",))
         return [function_loss(rest["function"], scale)]
-    kind = next((k for k in rest if k in LOSSES or k == "output"), "")
     if not kind:
         names = ", ".join(f'"{name}"' for name in rest) or "without a name"
         known = ("output", "onnx", "distill", "function", *LOSSES)

@@ -21,7 +21,7 @@ LOSSES: dict[str, dict[str, Any]] = {
 REDUCTIONS = {"kl": ("batchmean", "mean", "sum")}
 OUTPUTS = {"cosine": (1, 2), "triplet": (3,)}  # numbers of outputs that a loss compares; else one
 LENGTHS = {"ctc": ("input_lengths", "target_lengths")}  # feeds besides the target
-WITHOUT_TARGET = ("output", "triplet")
+WITHOUT_TARGET = ("output", "triplet", "onnx", "function")  # whose feeds are named otherwise, or none
 _ADAM = {"rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
 OPTIMIZERS: dict[str, dict[str, float]] = {
     "sgd": {"rate": 0.01, "momentum": 0.0, "nesterov": False, "decay": 0.0},
