@@ -12,7 +12,7 @@ from pyruntime.frontend.budget import Budget
 from pyruntime.frontend.operator_ranks import check_ranks
 from pyruntime.frontend.packed_weights import elements_of, weight_leaf
 from pyruntime.frontend.requirements import Guard
-from pyruntime.frontend.sequences import NOTHING, SequenceValue
+from pyruntime.frontend.sequences import NOTHING, SequenceValue, items_of
 from pyruntime.frontend.signatures import check_attributes, check_inputs, check_result, signature
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.frontend.whole_nodes import TakesNode, whole_node
@@ -131,7 +131,9 @@ def trace_graph(
             raise InvalidModel(f'input "{v.name}" has no type')
     tracer = _GraphTracer(t, graph, constants, budget or Budget(), None if t.differentiates else takes_node)
     t.subgraph, t.named = tracer.subgraph, tracer.value
-    outputs = tracer.graph(graph, env)
+    outputs = [
+        SequenceValue(items_of(t, x), x.dtype) if isinstance(x, SequenceValue) else x for x in tracer.graph(graph, env)
+    ]
     named = dict(zip([o.name for o in graph.outputs], outputs, strict=True))
     return TracedGraph(
         t.block, feeds, named, t.guards, env, t.known_tensors(), tracer=t, updates=t.updates

@@ -171,6 +171,13 @@ MODELS: dict[str, tuple[str, str, str]] = {
         q = If (f) <then_branch = t () => (float[5] r) { r = Tanh (d) },
                     else_branch = e () => (float[5] r) { r = Add (b, h2) }>
         o = Sub (q, b) }> (h, x)  z = Add (b, v)"""),
+    "a number that an inner loop changes": (
+        "float[T] x, float h",
+        "float v, float[T] y",
+        """v, y = Scan <num_scan_inputs = 1, body = s (float p, float u) => (float q, float o) {
+        q = Loop <body = l (int64 j, bool c, float p2) => (bool go, float q2) {
+            k = Cast <to = 1> (j)  a = Mul (p2, half)  b = Add (a, k)  q2 = Sin (b)  go = Identity (c) }> (i4, , p)
+        o = Mul (q, u) }> (h, x)"""),
     "loops in a scan in a step": (
         "float[T, 4] x, float[4] h, int64 n",
         "float[4] v, float[T, 4] y",

@@ -3,12 +3,13 @@ blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyruntime.errors import InvalidModel, NeedsValue, ShapeError
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.requirements import EMPTY_AXIS, Guard
+from pyruntime.frontend.sequences import Appended, NotAppended, SequenceValue
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, I64
@@ -176,6 +177,8 @@ def iterate(
     if start is False:
         times = 0
     if not all(isinstance(x, Tensor) for x in carried):
+        if (found := _appending(t, trip, cond, carried, step, times)) is not None:
+            return found
         times = t.static(trip)[0] if trip is not None and times != 0 else times
         return unroll(t, times if isinstance(times, int) else None, cond, carried, step)
     if isinstance(times, int) and times <= 1:
@@ -200,6 +203,71 @@ def iterate(
     _require_if_it_runs(t, kernel, guards, inner)
     kernel.is_counted = endless and start is True
     return _record(t, kernel, inner)
+
+
+def _appending(
+    t: Tracer, trip: Tensor | None, cond: Tensor | None, carried: list[Any], step: Step, times: Any
+) -> list[Any] | None:  # fmt: skip
+    """The results of a loop whose steps append items of fixed shapes to the sequences that it carries: it stacks them.
+    None for other loops, and for few steps."""
+    is_short = isinstance(times, int) and times <= UNROLL
+    if is_short or not all(isinstance(x, (Tensor, SequenceValue)) for x in carried):
+        return None
+    counts: list[int] = []
+    guards, mark = len(t.guards), len(t.fresh)
+
+    def stacking(n: Tensor, tensors: list[Any]) -> tuple[Any, list[Any], list[Any]]:
+        rest = iter(tensors)
+        condition, results, scanned = step(n, [_entered(x, rest) for x in carried])
+        inner = set(t.fresh[mark:])
+        found = [_appended(x, y, inner) for x, y in zip(carried, results, strict=True) if isinstance(x, SequenceValue)]
+        counts[:] = map(len, found)
+        kept = [y for x, y in zip(carried, results, strict=True) if isinstance(x, Tensor)]
+        return condition, kept, [*scanned, *[item for items in found for item in items]]
+
+    try:
+        made = iterate(t, trip, cond, [x for x in carried if isinstance(x, Tensor)], stacking)
+    except NotAppended:
+        del t.guards[guards:]
+        return None
+    results, numbers = iter(made), iter(counts)
+    scanned, stacks = made[len(carried) - len(counts) : len(made) - sum(counts)], made[len(made) - sum(counts) :]
+    last: list[Any] = []
+    for x in carried:
+        own = 0 if isinstance(x, Tensor) else next(numbers)
+        last.append(next(results) if isinstance(x, Tensor) else _stacked(t, x, stacks[:own], trip))
+        stacks = stacks[own:]
+    return [*last, *scanned]
+
+
+def _entered(x: Any, tensors: Iterator[Any]) -> Any:
+    """What a step gets for a carried value."""
+    return next(tensors) if isinstance(x, Tensor) else Appended((), x.dtype)
+
+
+def _appended(before: SequenceValue, after: Any, inner: set[Symbol]) -> tuple[Tensor, ...]:
+    """The items that a step has appended to a sequence. inner: symbols that the body binds. Errors: NotAppended"""
+    items = after.items if isinstance(after, Appended) else None
+    rows = before.rows
+    known = {(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in (*before.items, *(items or ()))}
+    known |= set() if rows is None else {(rows.shape[1:], rows.dtype)}
+    if items is None or items and (None in known or len(known) > 1):
+        raise NotAppended("a loop changes a sequence that it carries")
+    if any(sh.symbols(d) & inner for x in items for d in x.shape):
+        raise NotAppended("a loop appends items of several shapes to a sequence")
+    return items
+
+
+def _stacked(t: Tracer, before: SequenceValue, stacks: list[Tensor], trip: Tensor | None) -> SequenceValue:
+    """The sequence after a loop. stacks: the items that its steps appended"""
+    if not stacks:
+        return before
+    rows = stacks[0]
+    if len(stacks) > 1:
+        rows = t.concat([t.unsqueeze(x, [1]) for x in stacks], 1)
+        rows = t.reshape(rows, (rows.shape[0] * len(stacks), *rows.shape[2:]))
+    first = [t.unsqueeze(x, [0]) for x in before.items] + ([] if before.rows is None else [before.rows])
+    return SequenceValue((), rows.dtype, t.concat([*first, rows], 0) if first else rows, trip)
 
 
 def _require_if_it_runs(t: Tracer, kernel: Loop, first: int, own: set[Symbol]) -> None:

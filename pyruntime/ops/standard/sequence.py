@@ -1,5 +1,5 @@
-"""Sequences and optionals. They exist at compile time only: a sequence is a tuple of values, an optional is its value
-or `NOTHING`. Lengths and positions are therefore compile-time constants.
+"""Sequences and optionals. They exist at compile time only: a sequence is a tuple of values, or a tensor whose rows are
+its items; an optional is its value or `NOTHING`. Lengths of tuples, and positions in them, are compile-time constants.
 
 Spec: https://onnx.ai/onnx/operators/ (Sequence*, SplitToSequence, ConcatFromSequence, Optional*)"""
 
@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyruntime.frontend.registry import op
-from pyruntime.frontend.sequences import NOTHING, SequenceValue
+from pyruntime.frontend.sequences import NOTHING, Appended, SequenceValue, items_of
 from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, F32, I64
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ir.shape import AnyDim
+from pyruntime.ir.shape import AnyDim, Dim
 from pyruntime.ops.standard.cast import dtype_of
+from pyruntime.ops.standard.control import UNROLL
 
 if TYPE_CHECKING:
     from pyruntime.onnx.graph import Graph
@@ -23,7 +25,12 @@ if TYPE_CHECKING:
 def _items(t: Tracer, x: Any) -> tuple[Any, ...]:
     if not isinstance(x, SequenceValue):
         raise t.shape_error(f"the input must be a sequence, is {'nothing' if x is NOTHING else x}")
-    return x.items
+    return items_of(t, x)
+
+
+def _rows(x: Any) -> Tensor | None:
+    """The tensor whose rows are the items, if there is one."""
+    return x.rows if isinstance(x, SequenceValue) else None
 
 
 def _position(t: Tracer, position: Tensor, count: int, ends: int) -> int:
@@ -46,12 +53,17 @@ def sequence_empty(t: Tracer, *, dtype: int = F32.code) -> SequenceValue:
 
 @op("SequenceAt", since=11)
 def sequence_at(t: Tracer, sequence: Any, position: Tensor) -> Any:
+    if (rows := _rows(sequence)) is not None:
+        at = t.checked_index(t.reshape(position, ()).at(), rows.shape[0], from_end=True)
+        return t.compute(rows.shape[1:], lambda *i: rows.at(at, *i), rows.dtype)
     items = _items(t, sequence)
     return items[_position(t, position, len(items), len(items))]
 
 
 @op("SequenceInsert", since=11)
 def sequence_insert(t: Tracer, sequence: Any, tensor: Tensor, position: Tensor | None = None) -> SequenceValue:
+    if isinstance(sequence, Appended) and position is None:
+        return Appended((*sequence.items, tensor), tensor.dtype)
     items = _items(t, sequence)
     at = len(items) if position is None else _position(t, position, len(items), len(items) + 1)
     return SequenceValue((*items[:at], tensor, *items[at:]), tensor.dtype)
@@ -68,6 +80,8 @@ def sequence_erase(t: Tracer, sequence: Any, position: Tensor | None = None) -> 
 
 @op("SequenceLength", since=11)
 def sequence_length(t: Tracer, sequence: Any) -> Tensor:
+    if (rows := _rows(sequence)) is not None:
+        return t.reshape(t.dims(rows.shape[:1]), ())
     return t.scalar(len(_items(t, sequence)), I64)
 
 
@@ -78,6 +92,9 @@ def split_to_sequence(
     """Parts along an axis. A 1-D `split` lists their sizes; a scalar `split` is the size of all but the last, which may
     be smaller. Without `split` the parts have one element, and keepdims 0 removes the axis."""
     axis = t.axis(axis, x.rank)
+    if split is None and _may_be_many(x.shape[axis]):
+        rows = t.transpose(x, [axis, *[a for a in range(x.rank) if a != axis]])
+        return SequenceValue((), x.dtype, t.unsqueeze(rows, [axis + 1]) if keepdims else rows)
     if split is not None and split.rank == 1:
         sizes = t.ints(split, lower=0)
         t.require_equal(sum(sizes), x.shape[axis], f"sizes of the parts do not add up to axis {axis}")
@@ -93,6 +110,11 @@ def split_to_sequence(
     return SequenceValue(tuple(parts), x.dtype)
 
 
+def _may_be_many(count: AnyDim) -> bool:
+    """Whether a loop may read so many items by their numbers."""
+    return all(s.is_extent for s in sh.symbols(count)) if isinstance(count, Dim) else count > UNROLL
+
+
 def _chunks(t: Tracer, x: Tensor, axis: int, size: int) -> list[int]:
     total = x.shape[axis]
     if not isinstance(total, int):
@@ -104,6 +126,12 @@ def _chunks(t: Tracer, x: Tensor, axis: int, size: int) -> list[int]:
 
 @op("ConcatFromSequence", since=11)
 def concat_from_sequence(t: Tracer, sequence: Any, *, axis: int, new_axis: int = 0) -> Tensor:
+    if (rows := _rows(sequence)) is not None:
+        count, *shape = rows.shape
+        t.require(sh.compare("lt", 0, count), "an empty sequence has nothing to join")
+        axis = t.axis(axis, rows.rank if new_axis else rows.rank - 1)
+        joined = t.transpose(rows, [*range(1, axis + 1), 0, *range(axis + 1, rows.rank)])
+        return joined if new_axis else t.reshape(joined, [*shape[:axis], count * shape[axis], *shape[axis + 1 :]])
     items: Sequence[Tensor] = _items(t, sequence)
     if not items:
         raise t.shape_error("an empty sequence has nothing to join")
@@ -117,11 +145,12 @@ def concat_from_sequence(t: Tracer, sequence: Any, *, axis: int, new_axis: int =
 def sequence_map(t: Tracer, sequence: Any, *others: Any, body: Graph) -> list[SequenceValue]:
     """The body applied to each item. Other sequences are read item by item; tensors are the same for all items."""
     items = _items(t, sequence)
-    for other in others:
-        if isinstance(other, SequenceValue) and len(other.items) != len(items):
-            raise t.shape_error(f"sequences have {len(items)} and {len(other.items)} items")
+    sources = [items_of(t, o) if isinstance(o, SequenceValue) else o for o in others]
+    for other in sources:
+        if isinstance(other, tuple) and len(other) != len(items):
+            raise t.shape_error(f"sequences have {len(items)} and {len(other)} items")
     results = [
-        t.subgraph(body, [item, *[o.items[n] if isinstance(o, SequenceValue) else o for o in others]])
+        t.subgraph(body, [item, *[o[n] if isinstance(o, tuple) else o for o in sources]])
         for n, item in enumerate(items)
     ]
     if not results:

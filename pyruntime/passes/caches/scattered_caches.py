@@ -132,6 +132,8 @@ def scatter_of(kernel: Kernel) -> Scatter | None:
     """The kernel as a scattering procedure: one that copies an argument and does not read it afterwards."""
     if not isinstance(kernel, Loops) or len(kernel.outputs) != 1 or kernel.bases or kernel.unit_is_row:
         return None
+    if not kernel.out.rank:  # such as the procedure of a loop
+        return None
     for data in kernel.args:
         rest = _without_copy(kernel.body, [], kernel.out, data) if data.shape == kernel.out.shape else None
         if rest and not _loads(rest, data):

@@ -1,0 +1,103 @@
+"""Lists that scripted PyTorch loops append to and read, which exporters write as sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyruntime import InferenceSession
+from pyruntime.errors import ShapeError, UnsupportedOp
+from tests.ops.compare import by_onnxruntime, parsed, same
+
+LOOP = """{last} = Loop ({count}, , h, {start}) <body = b (int64 i, bool c, float[2, 3] p, seq({kind}) l) =>
+    (bool go, float[2, 3] q, seq({kind}) l2) {{ u = Gather <axis = 0> (x, i)  a = Mul (p, half)  k = Add (a, u)
+    q = Tanh (k)  {append} }}>"""
+
+
+def loop(append: str, last: str = "v, s", start: str = "e", kind: str = "float[2, 3]", count: str = "n") -> str:
+    if "go =" not in append:
+        append += "  go = Identity (c)"
+    return LOOP.format(last=last, start=start, kind=kind, append=append, count=count)
+
+
+JOINED = "y = ConcatFromSequence <axis = 0, new_axis = 1> (s)"
+APPEND = loop("l2 = SequenceInsert (l, q)")
+LISTS = {  # the graph, which has the output y
+    "stacked": f"{APPEND}  {JOINED}",
+    "stacked along an inner axis": f"{APPEND}  y = ConcatFromSequence <axis = 1, new_axis = 1> (s)",
+    "joined": f"{APPEND}  y = ConcatFromSequence <axis = -1> (s)",
+    "two items a step": loop("o = Neg (u)  l1 = SequenceInsert (l, q)  l2 = SequenceInsert (l1, o)") + JOINED,
+    "with a first item": "f = SequenceConstruct (h)  " + loop("l2 = SequenceInsert (l, q)", start="f") + JOINED,
+    "of two loops": APPEND + loop("o = Neg (q)  l2 = SequenceInsert (l, o)", "v2, s2", "s")
+    + "y = ConcatFromSequence <axis = 0> (s2)",
+    "of numbers": loop("m = ReduceMax <keepdims = 0> (q)  l2 = SequenceInsert (l, m)", kind="float") + JOINED,
+    "until a condition fails": loop(
+        "m = ReduceMax <keepdims = 0> (q)  go = Less (m, most)  l2 = SequenceInsert (l, q)") + JOINED,
+    "read by another loop": APPEND + """r = SequenceLength (s)
+        y = Loop (r, , h) <body = b2 (int64 j, bool d, float[2, 3] g) => (bool on, float[2, 3] w) {
+            on = Identity (d)  back = Sub (minus, j)  z = SequenceAt (s, back)  t = Sub (z, g)  w = Mul (t, half) }>""",
+    "a tensor, taken apart": """z = SplitToSequence <axis = 1, keepdims = 0> (x)  r = SequenceLength (z)
+        y = Loop (r, , d) <body = b2 (int64 j, bool k, float[m, 3] g) => (bool on, float[m, 3] w) {
+            on = Identity (k)  t = SequenceAt (z, j)  a = Mul (g, half)  w = Add (a, t) }>""",
+    "a tensor, taken apart and joined": """z = SplitToSequence <axis = 0> (x)
+        y = ConcatFromSequence <axis = 1> (z)""",
+}  # fmt: skip
+
+
+def graph(text: str, output: str = "y") -> Any:
+    return parsed(f"""g (float[T, 2, 3] x, float[2, 3] h) => ({output}) {{
+        one = Constant <value = int64 {{1}}> ()  minus = Constant <value = int64 {{-1}}> ()
+        half = Constant <value = float {{0.5}}> ()  most = Constant <value = float {{0.8}}> ()
+        shape = Shape <start = 0, end = 1> (x)  n = Squeeze (shape)  e = SequenceEmpty <dtype = 1> ()
+        row = Gather <axis = 1> (x, one)  d = Neg (row)  {text} }}""")
+
+
+def feeds_of(rows: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(rows)
+    return {"x": rng.standard_normal((rows, 2, 3), np.float32), "h": rng.standard_normal((2, 3), np.float32)}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_one_program_for_all_lengths(name: str) -> None:
+    m = graph(LISTS[name])
+    session = InferenceSession(m.SerializeToString())
+    program = session._native.latest()  # compiled before any feed
+    for rows in (1, 2, 33, 5):
+        same(session.run(None, feeds_of(rows))[0], by_onnxruntime(m, feeds_of(rows))[0])
+    assert session._native.latest() is program
+    assert "runs step by step" not in str([n["loop"] for n in session.explain()["nodes"]])
+
+
+OTHERS = {  # lists whose items must be known when the model is compiled, or that the loop itself reads
+    "an output": (APPEND, "s"),
+    "an erased item": (f"{APPEND}  s2 = SequenceErase (s)  y = ConcatFromSequence <axis = 0> (s2)", "y"),
+    "the last item in the next step": (
+        loop("l1 = SequenceInsert (l, q)  z = SequenceAt (l1, minus)  l2 = SequenceInsert (l1, z)") + JOINED, "y"),
+    "a new first item": (loop("z = Mul (i, one)  o = Sub (z, z)  l2 = SequenceInsert (l, q, o)") + JOINED, "y"),
+    "items that grow": (
+        loop("t = Add (i, one)  t1 = Reshape (t, shape1)  t2 = Concat <axis = 0> (t1, ones)"
+             "  r = Tile (q, t2)  l2 = SequenceInsert (l, r)", kind="float[k, 3]").replace("v, s =", """
+        shape1 = Constant <value = int64[1] {1}> ()  ones = Constant <value = int64[1] {1}> ()  v, s =""")
+        + "y = ConcatFromSequence <axis = 0> (s)", "y"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_lists_that_a_program_for_some_lengths_has(name: str) -> None:
+    m = graph(*OTHERS[name])
+    session = InferenceSession(m.SerializeToString())
+    for rows in (2, 3, 18):
+        got, want = session.run(None, feeds_of(rows))[0], by_onnxruntime(m, feeds_of(rows))[0]
+        for a, b in zip(got, want, strict=True):
+            same(a, b)
+
+
+def test_lists_that_are_refused() -> None:
+    """Nothing can be joined; a list of a length that data decide has no items when the model is compiled."""
+    with pytest.raises(ShapeError, match="an empty sequence has nothing to join"):
+        InferenceSession(graph(LISTS["stacked"]).SerializeToString()).run(None, feeds_of(0))
+    text = LISTS["until a condition fails"].replace(JOINED, "s2 = SequenceErase (s)  y = SequenceLength (s2)")
+    with pytest.raises(UnsupportedOp, match="known only when a loop has ended"):
+        InferenceSession(graph(text).SerializeToString()).run(None, feeds_of(18))
