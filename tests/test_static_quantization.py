@@ -120,6 +120,19 @@ def test_beside_onnxruntime(name: str, method: str, tmp_path: Path) -> None:
     assert all(0.2 < layer.after / layer.before < 0.7 for layer in found.layers)
 
 
+@pytest.mark.parametrize("size", [1e-37, 1e36, 1e37])
+def test_activations_far_from_one(size: float) -> None:
+    """Sums of codes are near 1e5: times the scale of large activations alone, they would be infinite."""
+    nodes = [node("Conv", "x w", "a"), node("Flatten", "a", "f"), node("Gemm", "f v", "y", transB=1)]
+    data = net(nodes, ["N", 4], ["N", 8, 4, 4], w=(8, 8, 3, 3), v=(4, 32))
+    samples = [{"x": size * feeds["x"]} for feeds in normal(2, 3, 8, 4, 4)]
+    small = quantize_static(data, samples).to_bytes()
+    for feeds in samples:
+        a, b = (cls(small).run(None, feeds)[0] for cls in (InferenceSession, onnxruntime.InferenceSession))
+        assert np.isfinite(b).all()
+        np.testing.assert_allclose(a, b, rtol=0, atol=0.03 * np.abs(b).max())
+
+
 def test_names_that_are_in_use() -> None:
     """Exporters name a layer's constants after its result, and models may be quantised already in part."""
     nodes = [node("Conv", "x qdq/x.scale y.bias", "q"), node("Conv", "q q.scale", "y")]

@@ -200,7 +200,8 @@ def _scaled(
     inner = product.value.kernel
     *before, made = prepare(inner)
     take_over(made, inner)
-    scaled = Map(cast(product, F32) * left[1] * scales)  # the scales' product may be infinite, or 0
+    # The product of both scales may be infinite, or 0. So may sums in the scale of activations, which can be near 1e36.
+    scaled = Map(cast(product, F32) * scales * left[1])
     return [*own, *before, made, scaled]
 
 
