@@ -17,6 +17,7 @@ COMMANDS = {
     "load": "memory for loading, over the weights, 20 MB to 1 GB, natively and in Chromium, beside onnxruntime's",
     "llm": "tokens a second of decoders of random weights in four types, natively and in Chromium, beside onnxruntime",
     "training": "steps a second of training in one page, beside TensorFlow.js and jax-js, and their memory",
+    "disco": "a task of disco, a federated trainer, in a page: accuracy, steps a second, bytes beside its own trainer",
     "learning": "22 networks that PyTorch exports in four ways: losses and results beside its own, natively",
     "smaller": "three nets quantised, pruned and distilled: bytes, time and accuracy before and after, natively",
     "recomputation": "time and memory of steps of training within 100, 70, 50 and 30 % of what they need, natively",
