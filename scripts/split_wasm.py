@@ -17,10 +17,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from pyruntime.providers.wasm.printer.opcodes import leb_s, leb_u
-from scripts.warm_wasm import HOTTEST, SMALLEST, around, warm_up
+from scripts.warm_wasm import HOTTEST, LATER, SMALLEST, around, warm_up
 from scripts.wasm_data import Segments, parted, tables
 
 TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, ELEMENT, CODE, TAG = 1, 2, 3, 4, 5, 6, 7, 9, 10, 13
@@ -30,6 +31,7 @@ KINDS = A_FUNCTION, A_TABLE, A_MEMORY, A_GLOBAL, A_TAG = range(5)
 FUNCREF = 0x70
 PREFIX = "split "  # prefix of the primary's exports that are for the secondary
 WARM_UP = f"{PREFIX}warm up"  # the export that calls the primary's hot functions
+WARM_LATER = f"{PREFIX}later"  # the same for functions that are less hot
 NOTHING = b"\x60\x00\x00"  # the type of functions without parameters and results
 
 
@@ -219,10 +221,10 @@ class Splitter:
 
     def split(
         self, used: Collection[int], exports: Callable[[str], bool], moved: Sequence[range] = (),
-        hot: Sequence[int] = (),
+        hot: Mapping[str, Sequence[int]] | None = None,
     ) -> tuple[bytes, bytes]:  # fmt: skip
-        """Return the primary, which has the exports that `exports` accepts and warms up the functions `hot` in this
-        order, and the secondary, with the data at the addresses `moved`."""
+        """Return the primary, which has the exports that `exports` accepts and those of `hot`, which warm up functions
+        in this order, and the secondary, with the data at the addresses `moved`."""
         used = set(used) & set(self._all())  # a profile of another version may have more functions
         slots = {f: 1 + n for n, f in enumerate([*sorted(used), *(f for f in self._all() if f not in used)])}
         table = bytes([FUNCREF, 1]) + leb_u(len(slots) + 1) * 2
@@ -230,7 +232,8 @@ class Splitter:
         how = f"{ranges(used)} {moved}"
         self.stamp = hashlib.sha256(self.digest + how.encode()).hexdigest()[:16]
         here, there = parted(self.data, moved)
-        primary = self._primary(used, slots, table, exports, here, [f for f in hot if f in used])
+        warm = {name: [f for f in functions if f in used] for name, functions in (hot or {}).items()}
+        primary = self._primary(used, slots, table, exports, here, warm)
         return primary, self._secondary(used, slots, table, there)
 
     def _all(self) -> range:
@@ -272,25 +275,28 @@ class Splitter:
 
     def _primary(
         self, used: set[int], slots: dict[int, int], table: bytes, exports: Callable[[str], bool], data: Segments,
-        hot: Sequence[int],
+        hot: Mapping[str, Sequence[int]],
     ) -> bytes:  # fmt: skip
         shared = [_entry(None, name, kind, leb_u(index)) for name, kind, index, _ in self._shared(table)]
         elements = Reader(self.module.sections.get(ELEMENT, b"\0"))
         count = leb_u(elements.number() + 1)
         flag, first = self.first[A_GLOBAL] + len(self.globals), self.first[A_FUNCTION]
         code = self._code(used, slots, loads=True)
-        for f in hot:
-            code[f] = _within(self.bodies[f], *around(self._signature(f)[1], flag))
-        warm = warm_up([(first + f, *self._signature(f), len(self.bodies[f])) for f in hot], flag)
-        kinds = [*self.functions, self.types.index(NOTHING)]
         own = [*(e for e in self.exports if exports(_export_name(e))), *shared]
+        for name, functions in hot.items():
+            own.append(_entry(None, name, A_FUNCTION, leb_u(first + len(code))))
+            called = [(first + f, *self._signature(f), len(self.bodies[f])) for f in functions]
+            code.append(_sized(warm_up(called, flag)))
+        for f in chain(*hot.values()):
+            code[f] = _within(self.bodies[f], *around(self._signature(f)[1], flag))
+        kinds = [*self.functions, *[self.types.index(NOTHING)] * len(hot)]
         return self._module({
             FUNCTION: _vector(map(leb_u, kinds)),
             TABLE: _vector([*self.tables, table]),
             GLOBAL: _vector([*self.globals, b"\x7f\1\x41\0\x0b"]),
-            EXPORT: _vector([*own, _entry(None, WARM_UP, A_FUNCTION, leb_u(first + len(self.functions)))]),
+            EXPORT: _vector(own),
             ELEMENT: count + elements.data[elements.at :] + self._filled(used, slots),
-            CODE: _vector([*code, _sized(warm)]),
+            CODE: _vector(code),
             DATA_COUNT: b"", DATA: _data(data),
         })  # fmt: skip
 
@@ -325,7 +331,7 @@ class Splitter:
     def hottest(self, calls: Mapping[int, int]) -> list[int]:
         """Return the functions with the most calls times size, the hottest first."""
         weights = {f: n * len(self.bodies[f]) for f, n in calls.items() if len(self.bodies[f]) >= SMALLEST}
-        return sorted(weights, key=lambda f: (-weights[f], f))[:HOTTEST]
+        return sorted(weights, key=lambda f: (-weights[f], f))[: HOTTEST + LATER]
 
 
 def _increment(place: int) -> bytes:
@@ -349,7 +355,9 @@ def halves(buffer: Any, used: str, hot: str, later: str, exports: Callable[[str]
     the second half."""
     data = buffer.to_bytes()
     moved = tables(later, data, numbers(used))
-    return Splitter(data).split(numbers(used), exports, moved, [int(f) for f in hot.split()])
+    hottest = [int(f) for f in hot.split()]
+    warm = {WARM_UP: hottest[:HOTTEST], WARM_LATER: hottest[HOTTEST:]}
+    return Splitter(data).split(numbers(used), exports, moved, warm)
 
 
 # ── profiles: numbers of functions as text, "7 9-12" ──────────────────────────────────────────────────────────────────

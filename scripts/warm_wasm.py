@@ -16,10 +16,13 @@ from pyruntime.providers.wasm.printer.opcodes import leb_s, leb_u
 BUDGET = 13_000_000  # --wasm-tiering-budget of V8 15.6: bytes that returns count until V8 optimises a function
 GROWTH = 2  # unoptimised code over a body's bytes; 1.7 to 4 in Pyodide. Later calls of a function add the rest
 LEAST = 5  # calls; each counts for a quarter of the budget at most
-HOTTEST = 20  # functions that are warmed up; with 60 the first visits of small models took longer
+HOTTEST = 20  # functions that are warmed up at the start; with 60 the first visits of small models took longer
+LATER = 400  # functions that are warmed up when the worker is idle, for 1.2 MB of code: Chromium caches it from 1 MB on
 SMALLEST = 200  # least bytes of a function: V8 soon optimises smaller ones, which would need the most calls
 NOTHING = b"\x40"  # as the type of a block
-ZEROS = {0x7F: b"\x41\0", 0x7E: b"\x42\0", 0x7D: b"\x43" + bytes(4), 0x7C: b"\x44" + bytes(8)}  # by the value's type
+ZEROS = {  # by the value's type
+    0x7F: b"\x41\0", 0x7E: b"\x42\0", 0x7D: b"\x43" + bytes(4), 0x7C: b"\x44" + bytes(8), 0x6F: b"\xd0\x6f",
+}  # fmt: skip
 
 
 def zeros(types: bytes) -> bytes:

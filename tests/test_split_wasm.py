@@ -11,7 +11,7 @@ import pytest
 import wasmtime
 
 from kit.chromium import ROOT
-from scripts.split_wasm import WARM_UP, Splitter, numbers, ranges
+from scripts.split_wasm import WARM_LATER, WARM_UP, Splitter, numbers, ranges
 from scripts.wasm_data import parted, tables
 
 WHOLE = wasmtime.wat2wasm("""(module
@@ -87,8 +87,9 @@ def test_halves_do_what_the_whole_does(used: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("used", [(0, 1, 2, 3), (0, 4), (1, 2)], ids=ranges)
 def test_warm_up_does_nothing_that_is_seen(used: tuple[int, ...]) -> None:
     """Four types, recursion across the halves; hot functions that the primary lacks are passed over."""
-    halves = Halves(*Splitter(WHOLE).split(set(used), lambda name: True, hot=[4, 2, 1, 0]))
+    halves = Halves(*Splitter(WHOLE).split(set(used), lambda name: True, hot={WARM_UP: [4, 2], WARM_LATER: [1, 0]}))
     halves.call(WARM_UP)
+    halves.call(WARM_LATER)
     assert halves.loads == 0
     assert [halves.call("even", n) for n in range(6)] == [1, 0, 1, 0, 1, 0]
     halves.exports["memory"].write(halves.store, b"\1", 8)
@@ -101,18 +102,20 @@ const make = () => new WebAssembly.Instance(module, { env: { add: (a, b) => a + 
 const module = new WebAssembly.Module(Uint8Array.from(Buffer.from(process.argv[1], 'base64')));
 const { even, counts } = make();
 even(3);
-make()['split warm up']();
+make()[process.argv[2]]();
 const until = performance.now() + 20000;
 while (!optimised(even) && performance.now() < until) await new Promise((done) => setTimeout(done, 10));
 console.log(optimised(even), optimised(counts), even(2), counts());
 """
 
 
-def test_v8_optimises_what_is_hot() -> None:
+@pytest.mark.parametrize("name", [WARM_UP, WARM_LATER])
+def test_v8_optimises_what_is_hot(name: str) -> None:
     """V8 optimises hot functions ahead, with feedback from another instance, and leaves other functions unchanged."""
-    primary, _ = Splitter(WHOLE).split({0, 1, 2, 3}, lambda name: True, hot=[0])
+    primary, _ = Splitter(WHOLE).split({0, 1, 2, 3}, lambda name: True, hot={name: [0]})
     command = ["node", "--allow-natives-syntax", "--input-type=module", "-e", OPTIMISED, base64.b64encode(primary)]
-    assert subprocess.run(command, check=True, capture_output=True).stdout.split() == [b"true", b"false", b"1", b"3"]
+    made = subprocess.run([*command, name], check=True, capture_output=True)
+    assert made.stdout.split() == [b"true", b"false", b"1", b"3"]
 
 
 def test_the_hottest() -> None:

@@ -26,13 +26,14 @@ async function ready(which, info, source) {
   return { milliseconds, error: info.check ? 0 : difference(outputs, await expected(info)), phases };
 }
 
-/** Fills the browser's caches of both packages' files and code. @param {string} model of one addition */
-async function fillCaches(model) {
+/** Fills the browser's caches of both packages' files and code. @param {string[]} models the first: of one addition */
+async function fillCaches([model, ...others]) {
   for (const address of Object.values(PACKAGES)) {
     const ort = await import(address);
     ort.env.wasm.numThreads = 1;
     const session = await ort.InferenceSession.create(model, { logSeverityLevel: 3 });
     await session.run({ x: new ort.Tensor('float32', new Float32Array(4), [4]) });
+    for (const other of others) await ort.InferenceSession.create(other, { logSeverityLevel: 3 });
   }
 }
 

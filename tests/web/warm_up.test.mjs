@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { warmUp } from '../../web/worker/interpreter/split_wasm.js';
+import { warmLater, warmUp } from '../../web/worker/interpreter/split_wasm.js';
 
 /** Imports a function, which it calls, and a global; "split warm up" counts its calls in the export "count". */
 const COUNTS = 'AGFzbQEAAAABBAFgAAACFwIDZW52AWYAAAhHT1QuZnVuYwFnA38BAwIBAAYGAX8BQQALBxkCBWNvdW50AwENc3BsaXQgd2FybSB1cAABCg0BCwAQACMBQQFqJAEL';
@@ -29,4 +29,14 @@ test('it is called once', (t) => {
 
 test('where it traps, Python starts all the same', (t) => assert.equal(made(t, TRAPS).length, 1));
 
-test("of Pyodide's own WebAssembly there is no second instance", (t) => assert.deepEqual(made(t, NOTHING), []));
+test("Pyodide's own WebAssembly has nothing to call", (t) => {
+  const [{ exports }] = made(t, NOTHING);
+  assert.deepEqual(Object.keys(exports), []);
+  warmLater(new WebAssembly.Instance(new WebAssembly.Module(Buffer.from(NOTHING, 'base64'))));
+});
+
+test('what is warmed up later is called in the instance that runs', () => {
+  let calls = 0;
+  warmLater({ exports: { 'split warm up': assert.fail, 'split later': () => { calls++; } } });
+  assert.equal(calls, 1);
+});

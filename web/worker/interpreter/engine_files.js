@@ -6,7 +6,7 @@ import { warn } from '../../common/log.js';
 import { mark } from '../../common/marks.js';
 import { platform } from '../../common/platform.js';
 import { HINT } from '../../common/spawn.js';
-import { joinOnDemand, warmUp } from './split_wasm.js';
+import { joinOnDemand, warmLater, warmUp } from './split_wasm.js';
 
 /** A data: address holds the whole file. @param {string} url */
 const shown = (url) => url.slice(0, 200);
@@ -75,7 +75,8 @@ export async function watchDownloads({ wasm, rest, stdlib }, { library, compiled
       const module = await compiled;
       const made = module ? { module, instance: await WebAssembly.instantiate(module, imports) }
         : await instantiate(checkStatus(await source), imports, instantiateStreaming);
-      if (!module) warmUp(made.module);
+      if (module) setTimeout(warmLater, 4000, made.instance); // when a session is probably open and has run
+      else warmUp(made.module);
       mark('interpreter instantiated');
       return joinOnDemand(made, imports ?? {}, () => platform.readNow(rest), (cause) => {
         const error = failure(rest, cause);

@@ -2,7 +2,6 @@
 // joined when one of its functions is first called (scripts/split_wasm.py, docs/design/startup.md#splitting-the-interpreter).
 
 const SHARED = 'split '; // prefix of the first half's exports that the second half imports
-const WARM_UP = `${SHARED}warm up`;
 /**
  * A module that exports its imported function as `load`, because tables take only WebAssembly functions, and an empty function as
  * `nothing`.
@@ -48,15 +47,20 @@ export function joinOnDemand({ instance, module }, imports, second, broken) {
  * @param {WebAssembly.Module} module
  */
 export function warmUp(module) {
-  if (!WebAssembly.Module.exports(module).some(({ name }) => name === WARM_UP)) return; // Pyodide's own
   /** @type {Record<string, WebAssembly.ModuleImports>} */
   const imports = {};
   for (const { module: from, name, kind } of WebAssembly.Module.imports(module)) {
     (imports[from] ??= {})[name] = kind === 'global' ? new WebAssembly.Global({ value: 'i32', mutable: true }, 0) : () => 0;
   }
   try {
-    /** @type {() => void} */ (new WebAssembly.Instance(module, imports).exports[WARM_UP])();
+    /** @type {(() => void) | undefined} */ (new WebAssembly.Instance(module, imports).exports[`${SHARED}warm up`])?.();
   } catch {
-    // if memory for another instance is lacking, the browser optimises the functions later
+    // if memory for another instance is lacking, or if this is Pyodide's own file, the browser optimises the functions later
   }
 }
+
+/**
+ * Makes the browser optimise more functions: from 1 MB on Chromium caches a file's optimised code for later visits.
+ * @param {WebAssembly.Instance} instance
+ */
+export const warmLater = ({ exports }) => /** @type {(() => void) | undefined} */ (exports[`${SHARED}later`])?.();
