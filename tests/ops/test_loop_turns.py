@@ -165,3 +165,21 @@ def test_without_columns(beside: bool, width: str, on_gpu: bool) -> None:
         found = whole.run(None, feeds)
         same(found, steps.run(None, feeds), 1e-6)
         same(found, by_onnxruntime(m, feeds), 1e-5)
+
+
+def test_rows_that_no_step_has_made_reach_the_gpu() -> None:
+    """The GPU reads all rows of a turn, and refuses numbers of more than 32 bits, which their memory may have had."""
+    m = parsed("""g (float[T, 6] x, float[6, 6] w, float[6] h, int64 first) => (int64[k] y, float[6] v) {
+        size = Shape <start = 0, end = 1> (x)  n = Squeeze (size)  zero = Constant <value = int64 {0}> ()
+        v, f, y = Loop (n, , h, first) <body = l (int64 i, bool c, float[6] p, int64 token)
+                => (bool go, float[6] q, int64 next, int64 o) {
+            u = Gather (x, i)  e = Gather (w, token)  a = Add (p, u)  b = Add (a, e)  q = Tanh (b)  d = MatMul (q, w)
+            next = ArgMax <axis = 0, keepdims = 0> (d)  o = Identity (next)  t = Equal (next, zero)  go = Not (t) }>
+    }""")
+    session = opened(m, providers=[GPU])
+    assert [x for x in session.listing().splitlines() if ":int64[" in x and " at " in x and x.endswith(" = 0")]
+    for steps in (1, 2, 5):
+        rng = np.random.default_rng(0)
+        feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in
+                 {"x": (steps, 6), "w": (6, 6), "h": 6}.items()} | {"first": np.array(1)}  # fmt: skip
+        same(session.run(None, feeds), by_onnxruntime(m, feeds))

@@ -11,10 +11,11 @@ and stacks take no memory for steps that do not run.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BOOL, I32, I64
+from pyruntime.ir.dtype import BOOL, I32, I64, U64
 from pyruntime.ir.expr import Expr, binary, cast, const, dim, index, minimum, rem
 from pyruntime.ir.kernel import (
     Block,
@@ -157,11 +158,21 @@ class TurnWriter(LoopWriter):
                 k.store(going, (), holds.get)
                 for place in range(len(loop.binds)):
                     k.store(count, (place,), cast(done if self.first is None else self.first + done, I64))
+                for t in rows:
+                    if t.dtype in (I64, U64) and not self.unit.lanes:
+                        self._clear(t, done)
         made.replaces(loop, (going, *after, count, *rows))
         self._end(made, made.outputs)
         if sh.interval(units)[0] < 1:
             made.body = [rebuild(s, lambda e: e, partial(self._guarded, dim(units) > 0)) for s in made.body]
         return made
+
+    def _clear(self, stack: Tensor, first: Expr) -> None:
+        """Write zeros to the rows that no step has made: a copy to the GPU refuses numbers of more than 32 bits."""
+        with ExitStack() as loops:
+            row = first + loops.enter_context(self.k.loop(dim(stack.shape[0]) - first))
+            at = [loops.enter_context(self.k.loop(dim(d))) for d in stack.shape[1:]]
+            self.k.store(stack, (row, *at), const(0, stack.dtype))
 
     def _guarded(self, present: Expr, body: list[Stmt]) -> list[Stmt]:
         """The statements. Those that write values of columns need columns to be present.
