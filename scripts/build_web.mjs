@@ -230,10 +230,18 @@ async function engineSources() {
 }
 
 /** Sources that pages cannot use: they need wasmtime or wgpu, or another Pyodide, or JavaScript does their work in pages. */
-const NATIVE = /\/(native|pyodide|training\/session)\/|pyruntime\/testing\.py$|\/(host_threads|huge_pages|shared_pages|lora_adapter|native_(codes|imports|lanes|words)|provider_(check|models)|run_options|session_adapters|watch|(wasmtime|wgpu)_\w+)\.py$/;
+const NATIVE = /\/(native|pyodide|training\/session|serving|c_library)\/|pyruntime\/testing\.py$|\/(host_threads|huge_pages|shared_pages|lora_adapter|native_(codes|imports|lanes|words)|provider_(check|models)|run_options|session_adapters|watch|(wasmtime|wgpu)_\w+)\.py$/;
 
-/** The engine's sources for a page. */
-const forPages = async () => Object.fromEntries(Object.entries(await engineSources()).filter(([file]) => !NATIVE.test(file)));
+/** The engine's sources for a page; of pyruntime/runtime/, which is also translated to JavaScript, what other sources import. */
+async function forPages() {
+  const all = Object.fromEntries(Object.entries(await engineSources()).filter(([file]) => !NATIVE.test(file)));
+  const found = Object.keys(all).filter((file) => !file.startsWith('pyruntime/runtime/') || file.endsWith('__init__.py'));
+  for (const file of found) { // which grows meanwhile
+    const imported = new TextDecoder().decode(all[file]).matchAll(/\bpyruntime\.runtime\.(\w+)/g);
+    found.push(...[...imported].map(([, name]) => `pyruntime/runtime/${name}.py`).filter((one) => one in all && !found.includes(one)));
+  }
+  return Object.fromEntries(found.map((file) => [file, all[file]]));
+}
 
 const STOCK = join(PYODIDE, 'python_stdlib.zip');
 

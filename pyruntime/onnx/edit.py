@@ -88,6 +88,10 @@ def new(number: int, payload: bytes) -> Part:
     return Part(number, pieces=[literal(message(number, payload))])
 
 
+def initializer(name: str, dtype: DType, shape: Sequence[int], data: bytes) -> Part:
+    return Part(INITIALIZER, pieces=tensor(name, dtype, shape, literal(data) if data else None))
+
+
 def insert(parts: list[Part], added: Sequence[Part]) -> None:
     """Adds fields where writers of protobuf put them: behind those of the same or a lower number."""
     for part in added:
@@ -220,6 +224,11 @@ class FileModel:
                 inner = self.wire.gather(part.start, part.end, OPSET_TAGS)
                 found[self._text(inner, 1)] = signed(inner[2][-1][1]) if 2 in inner else 0
         return found
+
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's own operators."""
+        return max((v for domain, v in self.opsets().items() if domain in ("", "ai.onnx")), default=1)
 
     def import_opset(self, domain: str, version: int) -> None:
         if domain not in self.opsets():

@@ -61,14 +61,18 @@ def inlined(model: FileModel) -> list[Piece]:
     return model.pieces()
 
 
+def edited(model: FileModel) -> PieceSource:
+    """The file with its weights, which is written when it is read."""
+    return PieceSource(inlined(model), model.opened, {})
+
+
 def whole(model: Any) -> bytes:
     """The file of a model with its weights. Errors: those of `opener`, InvalidModel if external data is missing"""
     return written(opener(model)())
 
 
 def written(model: FileModel) -> bytes:
-    """The file with its weights."""
-    source = PieceSource(inlined(model), model.opened, {})
+    source = edited(model)
     return source.read(0, source.size)
 
 

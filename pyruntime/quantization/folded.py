@@ -8,12 +8,12 @@ from functools import cache
 from itertools import count
 
 from pyruntime.ir.dtype import F32, I8, I32, U8, DType
-from pyruntime.onnx.edit import FileGraph, FileModel, FileNode, Part, insert, new_node, renamed
+from pyruntime.onnx.edit import FileGraph, FileModel, FileNode, Part, initializer, insert, new_node, renamed
 from pyruntime.onnx.graph import Weight
-from pyruntime.onnx.model_file import Open, inlined
+from pyruntime.onnx.model_file import Open, edited
 from pyruntime.onnx.piece_source import PieceSource
 from pyruntime.onnx.weight_values import elements
-from pyruntime.onnx.write import INITIALIZER, INPUT, GraphWriter, literal, tensor, value_info
+from pyruntime.onnx.write import INITIALIZER, INPUT, GraphWriter, value_info
 from pyruntime.quantization.calibration import as_float32
 from pyruntime.quantization.model import remove_unused
 from pyruntime.quantization.steps import Run, Steps
@@ -34,7 +34,7 @@ def folded(open_model: Open) -> Steps[PieceSource]:
         x, scale, zero = (constants.get(name) for name in n.inputs)
         if x and scale and zero and x.dtype is scale.dtype is F32 and zero.dtype in (I8, U8):
             codes = yield from _codes(x, scale, zero, n.attributes.get("axis", 1))
-            made.append(_initializer(n.outputs[0], zero.dtype, x.shape, codes))
+            made.append(initializer(n.outputs[0], zero.dtype, x.shape, codes))
             replaced[n] = []
             gone.add(n.inputs[0])
     prefix = free_prefix(file)
@@ -47,7 +47,7 @@ def folded(open_model: Open) -> Steps[PieceSource]:
     file.graph.replace_nodes(replaced)
     insert(file.graph.parts, made)
     remove_unused(file, gone)
-    return PieceSource(inlined(file), file.opened, {})
+    return edited(file)
 
 
 def _codes(x: Weight, scale: Weight, zero: Weight, axis: int) -> Steps[bytes]:
@@ -106,11 +106,7 @@ def _with_bias(
     if not all(abs(code) < 2**31 - 1 for code in codes):
         return {}
     name, size = f"{prefix}{n.outputs[0]}.bias", len(bias)
-    made.append(_initializer(f"{name}.codes", I32, (size,), struct.pack(f"<{size}i", *codes)))
-    made.append(_initializer(f"{name}.scale", F32, (size,), struct.pack(f"<{size}f", *own)))
+    made.append(initializer(f"{name}.codes", I32, (size,), struct.pack(f"<{size}i", *codes)))
+    made.append(initializer(f"{name}.scale", F32, (size,), struct.pack(f"<{size}f", *own)))
     decode = new_node("DequantizeLinear", [f"{name}.codes", f"{name}.scale"], name, attributes={"axis": 0})
     return {n: [decode, renamed(file.wire, n, {2: name}, {})]}
-
-
-def _initializer(name: str, dtype: DType, shape: tuple[int, ...], data: bytes) -> Part:
-    return Part(INITIALIZER, pieces=tensor(name, dtype, shape, literal(data)))

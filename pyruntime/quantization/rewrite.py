@@ -67,7 +67,7 @@ class Writer:
         """`bits`, or what the layer can have instead: more bits, or KEPT, also if the weight's type cannot hold the
         scales. largest: the largest magnitude of the weight, infinite if a number is not finite"""
         half = layer.weight.dtype is F16
-        opset = max((v for domain, v in self.model.opsets().items() if domain in ("", "ai.onnx")), default=1)
+        opset = self.model.opset
         is_convolution = layer.node.op in ("Conv", "ConvTranspose")
         if is_convolution and bits < 8 and (opset < 21 or layer.shape[1] < _CHANNELS):
             bits = 8

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import F32, I8, DType
-from pyruntime.onnx.edit import FileModel, FileNode, Part, insert, new, new_node, renamed
-from pyruntime.onnx.model_file import Open, inlined
+from pyruntime.onnx.edit import FileModel, FileNode, Part, initializer, insert, new, new_node, renamed
+from pyruntime.onnx.model_file import Open, edited
 from pyruntime.onnx.piece_source import PieceSource
 from pyruntime.onnx.sources import MemorySource
-from pyruntime.onnx.write import INITIALIZER, INPUT, OUTPUT, Value, literal, tensor, text
+from pyruntime.onnx.write import INITIALIZER, INPUT, OUTPUT, Value, text
 from pyruntime.quantization import calibration as ranges
 from pyruntime.quantization.folded import Constants, folded, free_prefix
 from pyruntime.quantization.layers import Layer, find_layers, without_kept
@@ -37,17 +37,13 @@ def static(open_model: Open, options: StaticOptions) -> Steps[Quantized]:
     """Yields what the host must run. open_model: opens the model's file anew, because editing changes it"""
     options.check()
     work = _Work(open_model, tuple(options.keep))
-    yield Measure(_source(open_model()), "expected")
+    yield Measure(edited(open_model()), "expected")
     yield from work.calibrate(options)
     made = yield from work.written()
     if not options.trainable:
         written = MemorySource(made.read(0, made.size))
         made = yield from folded(lambda: FileModel(written))
     return Quantized(made, work.report(), (yield from output_errors(made)))
-
-
-def _source(file: FileModel) -> PieceSource:
-    return PieceSource(inlined(file), file.opened, {})
 
 
 @dataclass(slots=True)
@@ -63,10 +59,9 @@ class _Work:
 
     def __post_init__(self) -> None:
         file = self.open_model()
-        opset = max((v for domain, v in file.opsets().items() if domain in ("", "ai.onnx")), default=1)
-        if opset < _OPSET:
+        if file.opset < _OPSET:
             hint = "onnx.version_converter.convert_version(model, 17)"
-            raise InvalidInput(f"the model has opset {opset}, static quantisation needs {_OPSET}", hint=hint)
+            raise InvalidInput(f"the model has opset {file.opset}, static quantisation needs {_OPSET}", hint=hint)
         self.layers, self.prefix = self._layers(file), free_prefix(file)
         if not self.layers:
             text = "no Conv, Gemm or MatMul has a constant weight of float32"
@@ -155,7 +150,7 @@ class _Work:
         found = [(op, x, f"{self.prefix}{op} {x}") for x in names for op in ops]
         file.graph.add_nodes([new_node(op, [x], y, attributes=attributes) for op, x, y in found])
         insert(file.graph.parts, [new(OUTPUT, text(1, y)) for _, _, y in found])
-        return _source(file)
+        return edited(file)
 
     def written(self) -> Steps[PieceSource]:
         """The model, with floats before QuantizeLinear."""
@@ -190,7 +185,7 @@ class _Work:
         replaced[graph.nodes[0]] = [*first, *replaced[graph.nodes[0]]]
         graph.replace_nodes(replaced)
         insert(graph.parts, [*made.values()])
-        return _source(file)
+        return edited(file)
 
     def _least(self, layer: Layer, constants: Constants) -> list[float]:
         """The scales of a weight from which on the codes of its bias, which has the scale of the sums, fit 32 bits."""
@@ -257,4 +252,4 @@ def _weight(
 
 def _initializer(name: str, dtype: DType, shape: tuple[int, ...], *values: float) -> dict[str, Part]:
     data = struct.pack(f"<{len(values)}{'f' if dtype is F32 else 'b'}", *values)
-    return {name: Part(INITIALIZER, pieces=tensor(name, dtype, shape, literal(data)))}
+    return {name: initializer(name, dtype, shape, data)}

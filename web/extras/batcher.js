@@ -2,10 +2,10 @@
 
 import { BatchLayout, Gatherer } from '../runtime/batching.js';
 import { optionsOf } from '../common/records.js';
-import { emptyData, partsOf } from './parts.js';
+import { copyBlock, emptyData, partsOf, product } from './parts.js';
 
 /** @typedef {import('./parts.js').Session} Session */
-/** @import { Data, Tensor } from './parts.js' */
+/** @import { Tensor } from './parts.js' */
 /** @typedef {Record<string, Tensor>} Feeds */
 /**
  * signal: stops it; adapters: of its run; rows: number of its rows; stopped: whether its signal is aborted; end: ends the watch of the signal.
@@ -200,13 +200,12 @@ export class Batcher {
     const { type, dims, data } = parts[0];
     if (parts.length === 1 || !this.layout.batched.has(name)) return new this.parts.Tensor(type, data, dims);
     const whole = this.layout.sharedDims(parts.map((part) => [...part.dims]));
-    const length = whole.reduce((product, n) => product * n, 1);
-    const all = emptyData(data, length);
+    const all = emptyData(data, product(whole));
     if (Object.hasOwn(this.pad, name)) all.fill(type.endsWith('int64') ? BigInt(this.pad[name]) : this.pad[name]);
-    let start = 0;
+    let row = 0;
     for (const part of parts) {
-      copyBox(part.data, part.dims, all, [part.dims[0], ...whole.slice(1)], part.dims, start);
-      start += length / whole[0] * part.dims[0];
+      copyBlock({ data: part.data, dims: part.dims, at: rowAt(0, whole) }, { data: all, dims: whole, at: rowAt(row, whole) }, part.dims);
+      row += part.dims[0];
     }
     return new this.parts.Tensor(type, all, whole);
   }
@@ -214,33 +213,14 @@ export class Batcher {
   /** The request's part of an output. @param {string} name @param {Tensor} output @param {number} from row @param {Request} request */
   part(name, { type, dims, data }, from, request) {
     const own = this.layout.resultDims(name, [...dims], request.dims);
-    const row = dims.slice(1).reduce((product, n) => product * n, 1);
-    const rows = data.slice(from * row, (from + own[0]) * row);
-    if (own.every((n, axis) => !axis || n === dims[axis])) return new this.parts.Tensor(type, rows, own);
-    const length = own.reduce((product, n) => product * n, 1);
-    const cut = emptyData(data, length);
-    copyBox(rows, [own[0], ...dims.slice(1)], cut, own, own, 0);
+    const cut = emptyData(data, product(own));
+    copyBlock({ data, dims, at: rowAt(from, own) }, { data: cut, dims: own, at: rowAt(0, own) }, own);
     return new this.parts.Tensor(type, cut, own);
   }
 }
 
+/** The place of a row in a tensor with these dims. @param {number} row @param {readonly number[]} dims */
+const rowAt = (row, dims) => dims.map((_, axis) => (axis ? 0 : row));
+
 /** @param {{ name: string, isTensor: boolean, shape?: readonly (number | string)[] }} value of a session's metadata */
 const declared = ({ name, isTensor, shape = [] }) => ({ name, dims: isTensor ? shape.map((dim) => (dim === '' ? null : dim)) : null });
-
-/**
- * Copies the first elements along each axis.
- * @param {Data} from @param {readonly number[]} fromDims @param {Data} to @param {readonly number[]} toDims
- * @param {readonly number[]} box elements along each axis @param {number} start in `to`
- */
-function copyBox(from, fromDims, to, toDims, box, start) {
-  const last = box.length - 1;
-  const copy = (/** @type {number} */ axis, /** @type {number} */ source, /** @type {number} */ target) => {
-    if (axis === last) {
-      for (let i = 0; i < box[axis]; i++) to[target + i] = from[source + i];
-      return;
-    }
-    const [fromStep, toStep] = [fromDims, toDims].map((dims) => dims.slice(axis + 1).reduce((product, n) => product * n, 1));
-    for (let i = 0; i < box[axis]; i++) copy(axis + 1, source + i * fromStep, target + i * toStep);
-  };
-  if (box.every((n) => n > 0)) copy(0, 0, start);
-}

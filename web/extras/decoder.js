@@ -6,9 +6,8 @@ import { CachedDecoder, decoderLayout } from '../runtime/decoder.js';
 import { encoderFeeds } from '../runtime/generation.js';
 import { HALVES, fromHalves } from '../runtime/saved_text.js';
 import { MOST } from '../runtime/writing.js';
-import { copyBlock, emptyData, partsOf } from './parts.js';
+import { copyBlock, emptyData, partsOf, product } from './parts.js';
 
-/** @typedef {import('./parts.js').Numbers} Numbers */
 /** @typedef {import('./parts.js').Session} Session */
 /** @typedef {import('./parts.js').Tensor} Tensor */
 /** @typedef {import('../runtime/decoder.js').Row} Row */
@@ -22,9 +21,6 @@ const bytesOf = (data) => {
   const { buffer, byteOffset, byteLength } = /** @type {Uint8Array} */ (/** @type {unknown} */ (data));
   return new Uint8Array(buffer, byteOffset, byteLength);
 };
-
-/** @param {readonly number[]} dims */
-const product = (dims) => dims.reduce((a, b) => a * b, 1);
 
 /** Frees tensors on the GPU that are not used any more. @param {Tensor[]} tensors @param {Tensor[]} used */
 export function free(tensors, used) {
@@ -95,10 +91,10 @@ class Host {
     const there = tensor.first?.(count, axis);
     if (there) return there;
     const { type, dims } = tensor;
-    const data = /** @type {Numbers} */ (await tensor.getData());
+    const data = await tensor.getData();
     const size = dims.map((dim, n) => (n === axis ? count : dim));
     const at = dims.map(() => 0);
-    const part = /** @type {Numbers} */ (emptyData(data, product(size)));
+    const part = emptyData(data, product(size));
     copyBlock({ data, dims, at }, { data: part, dims: size, at }, size);
     return new this.parts.Tensor(type, part, size);
   }
@@ -112,10 +108,10 @@ class Host {
     const parts = rows.map(({ row, count }, n) => {
       const { dims } = all[n];
       const size = dims.map((dim, k) => (k === batch ? 1 : k === axis ? Math.min(dim, count) : dim));
-      return { data: /** @type {Numbers} */ (read[tensors.indexOf(all[n])]), dims, at: dims.map((dim, k) => (k === batch ? row : dim - size[k])), size };
+      return { data: read[tensors.indexOf(all[n])], dims, at: dims.map((dim, k) => (k === batch ? row : dim - size[k])), size };
     });
     const dims = parts[0].dims.map((_, k) => (k === batch ? parts.length : Math.max(...parts.map(({ size }) => size[k]))));
-    const data = /** @type {Numbers} */ (emptyData(parts[0].data, product(dims)));
+    const data = emptyData(parts[0].data, product(dims));
     for (const [row, part] of parts.entries()) copyBlock(part, { data, dims, at: dims.map((dim, k) => (k === batch ? row : dim - part.size[k])) }, part.size);
     return new this.parts.Tensor(all[0].type, data, dims);
   }
@@ -147,7 +143,7 @@ class Host {
 
   /** @param {import('../runtime/saved_text.js').SavedTensor} saved @param {Uint8Array} body */
   read({ dtype, dims, first, last }, body) {
-    return new this.parts.Tensor(dtype, /** @type {Numbers} */ (viewOf(body.slice(first, last), dtype)), dims);
+    return new this.parts.Tensor(dtype, viewOf(body.slice(first, last), dtype), dims);
   }
 
   /** @param {{ type?: string } | null} error */

@@ -5,7 +5,6 @@
  * @typedef {{ length: number, [place: number]: number | bigint | string, slice(from?: number, to?: number): Data,
  *   fill(value: number | bigint | string): Data, [Symbol.iterator](): Iterator<number | bigint | string> }} Data
  */
-/** @typedef {Data & { subarray(from: number, to?: number): Numbers, set(from: Data, at: number): void }} Numbers */
 /**
  * A tensor of onnxruntime-common. first: only of tensors that may be in the worker
  * @typedef {{ type: string, dims: readonly number[], data: Data, location: string, size: number, dispose(): void,
@@ -38,21 +37,29 @@ export const emptyData = (data, length) => new (/** @type {new (length: number) 
 
 /**
  * Copies a block of a tensor into another one. at: where it begins in each; size: of the block
- * @typedef {{ data: Numbers, dims: readonly number[], at: readonly number[] }} Place
+ * @typedef {{ data: Data, dims: readonly number[], at: readonly number[] }} Place
  * @param {Place} from @param {Place} to @param {readonly number[]} size
  */
 export function copyBlock(from, to, size) {
   let axis = size.length - 1; // elements of a block from this axis on follow each other
   while (axis > 0 && size[axis] === from.dims[axis] && size[axis] === to.dims[axis]) axis--;
-  const run = size.slice(axis).reduce((a, b) => a * b, 1);
-  const count = size.slice(0, axis).reduce((a, b) => a * b, 1);
+  const [count, run] = [product(size.slice(0, axis)), product(size.slice(axis))];
   for (let n = 0; n < count; n++) {
     const index = size.map(() => 0);
     for (let k = axis - 1, rest = n; k >= 0; k--, rest = Math.floor(rest / size[k + 1])) index[k] = rest % size[k];
     const start = (/** @type {Place} */ { dims, at }) => dims.reduce((sum, dim, k) => sum * dim + at[k] + index[k], 0);
-    to.data.set(from.data.subarray(start(from), start(from) + run), start(to));
+    copyRun(from.data, start(from), to.data, start(to), run);
   }
 }
+
+/** @param {Data} from @param {number} source @param {Data} to @param {number} target @param {number} count */
+function copyRun(from, source, to, target, count) {
+  if (Array.isArray(to)) for (let n = 0; n < count; n++) to[target + n] = from[source + n];
+  else /** @type {Float32Array} */ (to).set(/** @type {Float32Array} */ (from).subarray(source, source + count), target);
+}
+
+/** @param {readonly number[]} dims */
+export const product = (dims) => dims.reduce((a, b) => a * b, 1);
 
 /** @param {Session} session @returns {Parts} */
 export function partsOf(session) {

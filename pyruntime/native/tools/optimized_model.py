@@ -13,11 +13,11 @@ from pyruntime.frontend.feed_checks import type_name
 from pyruntime.ir.dtype import STRING
 from pyruntime.native.memory.arrays import dtype_of, to_storage
 from pyruntime.native.sessions.session import Session
-from pyruntime.onnx.edit import FileGraph, FileModel, FileNode, Part, insert, new
+from pyruntime.onnx.edit import FileGraph, FileModel, FileNode, initializer, insert, new
 from pyruntime.onnx.graph import TensorType
-from pyruntime.onnx.model_file import Open, inlined, opener, save, used
+from pyruntime.onnx.model_file import Open, edited, opener, save, used
 from pyruntime.onnx.piece_source import PieceSource
-from pyruntime.onnx.write import INITIALIZER, INPUT, OUTPUT, VALUE_INFO, literal, tensor, text
+from pyruntime.onnx.write import INITIALIZER, INPUT, OUTPUT, VALUE_INFO, text
 
 # Their results differ from run to run, or are codes' values, which are larger than the codes.
 _STAY = frozenset(
@@ -49,14 +49,10 @@ def optimized(open_model: Open) -> PieceSource:
     _remove_dead(graph, [name for name, _ in graph.named(OUTPUT)])
     read = used(list(graph.all()))
     made = {name: value for name, value in values.items() if name in read}
-    insert(graph.parts, [_initializer(name, value) for name, value in made.items()])
+    data = {name: np.ascontiguousarray(to_storage(value)).tobytes() for name, value in made.items()}
+    insert(graph.parts, [initializer(name, dtype_of(x), x.shape, data[name]) for name, x in made.items()])
     _remove_constants(file, read, {*values})
-    return PieceSource(inlined(file), file.opened, {})
-
-
-def _initializer(name: str, value: np.ndarray[Any, Any]) -> Part:
-    data = np.ascontiguousarray(to_storage(value)).tobytes()
-    return Part(INITIALIZER, pieces=tensor(name, dtype_of(value), value.shape, literal(data) if data else None))
+    return edited(file)
 
 
 # ── constants ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -113,7 +109,7 @@ def _computed(open_model: Open, names: Sequence[str]) -> Mapping[str, Any]:
     insert(graph.parts, [new(OUTPUT, text(_NAME, name)) for name in names])
     graph.remove([part for _, part in graph.named(INPUT)])
     _remove_dead(graph, names)
-    session = Session(PieceSource(inlined(file), file.opened, {}))
+    session = Session(edited(file))
     try:
         types = {output.name: output.type for output in session.get_outputs()}
         found = zip(names, session.run(list(names), {}), strict=True)

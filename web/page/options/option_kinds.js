@@ -43,7 +43,7 @@ export const oneOf = (...values) => ({ wants: values.map((value) => `'${value}'`
 
 /** @param {number} [most] @returns {Option} */
 export const count = (most = Infinity) => ({
-  wants: most === Infinity ? 'an integer from 0 on' : `an integer from 0 to ${most}`,
+  wants: `an integer from 0 ${most < Infinity ? `to ${most}` : 'on'}`,
   takes: (value) => Number.isInteger(value) && Number(value) >= 0 && Number(value) <= most,
 });
 

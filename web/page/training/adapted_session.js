@@ -3,6 +3,7 @@
 import { readAdapter } from './adapter_file.js';
 import { checkInfo, placesIn } from './adapter_places.js';
 import { Adapters, RANK } from './adapters.js';
+import { viewOf } from '../../common/elements.js';
 import { InvalidInput } from '../../common/errors.js';
 import { checkGiven } from './values.js';
 
@@ -10,12 +11,6 @@ import { checkGiven } from './values.js';
 /** @import { Adapter } from './adapter_file.js' */
 /** @import { Active } from './adapters.js' */
 /** @typedef {import('./session_weights.js').PageParts & { platform: any }} PageParts */
-
-/** @type {Record<string, any>} */
-const ARRAYS = {
-  float64: Float64Array, int8: Int8Array, int16: Int16Array, int32: Int32Array, int64: BigInt64Array, uint16: Uint16Array, uint32: Uint32Array,
-  uint64: BigUint64Array, float32: Float32Array, float16: Uint16Array, bfloat16: Uint16Array,
-};
 
 /**
  * @param {PageParts} parts @param {any} model @param {any[]} args of `InferenceSession.create`, after the model
@@ -69,11 +64,8 @@ function adapted(parts, handler, adapters) {
   handler.inputNames = handler.inputNames.filter(isShown);
   handler.inputMetadata = handler.inputMetadata.filter(({ name }) => isShown(name));
   const session = new InferenceSession(handler);
-  const toTensor = (/** @type {import('../../run/joined_adapters.js').Fed} */ { data, dims, type }) => {
-    const Kind = ARRAYS[type] ?? Uint8Array;
-    const array = data instanceof Kind ? data : new Kind(data.buffer, data.byteOffset, data.byteLength / Kind.BYTES_PER_ELEMENT);
-    return new Tensor(type === 'bfloat16' ? 'uint16' : type, array, dims);
-  };
+  const toTensor = (/** @type {import('../../run/joined_adapters.js').Fed} */ { data: { buffer, byteOffset, byteLength }, dims, type }) => (
+    new Tensor(type === 'bfloat16' ? 'uint16' : type, viewOf(new Uint8Array(buffer, byteOffset, byteLength), type), dims));
   /** Of the run that begins. @type {Active | undefined} */
   let active;
   const added = (/** @type {Active | undefined} */ names) => Object.fromEntries(Object.entries(adapters.feeds(names)).map(([name, fed]) => [name, toTensor(fed)]));

@@ -1,5 +1,6 @@
 // Checkpoints of a training session: weights, moments and counts, as a safetensors file.
 
+import { numbers as numbersOf } from '../../common/elements.js';
 import { floatsOf } from '../../common/half_values.js';
 import { warn } from '../../common/log.js';
 import * as safetensors from './safetensors.js';
@@ -37,7 +38,6 @@ export function fromCheckpoint(file, weights, numbers, optimizer) {
 /** A copy in the type of a weight. @param {safetensors.Stored} tensor @param {string} wanted */
 function inType({ dtype, bytes }, wanted) {
   if (dtype === wanted) return bytes.slice();
-  const floats = dtype === 'int64' ? Float64Array.from(new BigInt64Array(bytes.slice().buffer), Number)
-    : dtype === 'int32' ? Float64Array.from(new Int32Array(bytes.slice().buffer)) : floatsOf(bytes, dtype);
+  const floats = dtype.startsWith('int') ? numbersOf(bytes, dtype) : floatsOf(bytes, dtype);
   return new Uint8Array((wanted === 'float64' ? Float64Array : Float32Array).from(floats).buffer);
 }
