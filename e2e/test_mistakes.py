@@ -47,7 +47,7 @@ MISTAKES = {
     "new": ("new ort.InferenceSession('/models/add.onnx')", "await ort.InferenceSession.create(model)"),
     "options as a list": ("ort.InferenceSession.create('/models/add.onnx', ['webgpu'])", "cannot be an array"),
     "an empty address": ("ort.InferenceSession.create('')", "is empty"),
-    "a number as a text": ("create({ intraOpNumThreads: '4' })", "cannot be '4' (an integer from 0 on)"),
+    "a number as a text": ("create({ intraOpNumThreads: '4' })", "cannot be '4' (an integer from 0 to 1024)"),
     "a misspelt provider": ("create({ executionProviders: ['webgup'] })", "none of the executionProviders ('webgup')"),
     "adapters of a run": ("run({ adapters: 'mine' })", "create it with the option adapters"),
     "a tensor's array": (

@@ -33,7 +33,7 @@ const webgpu = (options) => ({ executionProviders: [{ name: 'webgpu', ...options
 for (const [options, message] of [
   [{ executionProviders: 'wasm' }, "executionProviders cannot be 'wasm' (an array of names, or of objects that have a name)"],
   [{ executionProviders: [{}] }, 'executionProviders cannot be an array of 1'],
-  [{ intraOpNumThreads: -1 }, 'intraOpNumThreads cannot be -1 (an integer from 0 on)'],
+  [{ intraOpNumThreads: -1 }, 'intraOpNumThreads cannot be -1 (an integer from 0 to 1024)'],
   [{ interOpNumThreads: 1.5 }, 'interOpNumThreads cannot be 1.5'],
   [{ freeDimensionOverrides: { n: 'two' } }, 'freeDimensionOverrides cannot be an object Object (integers from 0 on'],
   [{ graphOptimizationLevel: 'most' }, "graphOptimizationLevel cannot be 'most' ('disabled' or 'basic'"],
