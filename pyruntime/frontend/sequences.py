@@ -26,8 +26,11 @@ class SequenceValue:
     count: Tensor | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class Appended(SequenceValue):
-    """A sequence that a loop carries, in its body: the items that this step has appended."""
+    """A sequence that a loop carries, in its body: the items that this step has appended. entry: says to which one"""
+
+    entry: object = None
 
 
 class NotAppended(UnsupportedOp):

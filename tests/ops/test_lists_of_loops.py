@@ -70,6 +70,9 @@ def test_one_program_for_all_lengths(name: str) -> None:
     assert "runs step by step" not in str([n["loop"] for n in session.explain()["nodes"]])
 
 
+TWO = """v, s, r = Loop (n, , h, e, e) <body = b (
+    int64 i, bool c, float[2, 3] p, seq(float[2, 3]) l, seq(float[2, 3]) k) =>
+    (bool go, float[2, 3] q, seq(float[2, 3]) l2, seq(float[2, 3]) k2) {{ u = Gather <axis = 0> (x, i)  a = Add (p, u)  q = Tanh (a)  o = Neg (q)  go = Identity (c)  {} }}>  """
 OTHERS = {  # lists whose items must be known when the model is compiled, or that the loop itself reads
     "an output": (APPEND, "s"),
     "an erased item": (f"{APPEND}  s2 = SequenceErase (s)  y = ConcatFromSequence <axis = 0> (s2)", "y"),
@@ -81,6 +84,15 @@ OTHERS = {  # lists whose items must be known when the model is compiled, or tha
              "  r = Tile (q, t2)  l2 = SequenceInsert (l, r)", kind="float[k, 3]").replace("v, s =", """
         shape1 = Constant <value = int64[1] {1}> ()  ones = Constant <value = int64[1] {1}> ()  v, s =""")
         + "y = ConcatFromSequence <axis = 0> (s)", "y"),
+    "items that a condition decides": ("f = SequenceConstruct (h)  " + loop(
+        """m = ReduceMax <keepdims = 0> (q)  small = Less (m, most)
+        l2 = If (small) <then_branch = t () => (seq(float[2, 3]) l3) { l3 = SequenceInsert (l, q) },
+                         else_branch = r () => (seq(float[2, 3]) l4) { l4 = Identity (l) }>""", start="f")
+        + JOINED, "y"),
+    "two lists that change places": (
+        TWO.format("l2 = SequenceInsert (k, q)  k2 = SequenceInsert (l, o)") + JOINED, "y"),
+    "a list that replaces another one": (
+        TWO.format("l2 = SequenceInsert (l, q)  k2 = SequenceInsert (l, o)") + JOINED.replace("(s)", "(r)"), "y"),
 }  # fmt: skip
 
 

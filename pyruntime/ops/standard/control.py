@@ -3,7 +3,7 @@ blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyruntime.errors import InvalidModel, NeedsValue, ShapeError
@@ -217,10 +217,14 @@ def _appending(
     guards, mark = len(t.guards), len(t.fresh)
 
     def stacking(n: Tensor, tensors: list[Any]) -> tuple[Any, list[Any], list[Any]]:
+        if t.known(n) is not None:
+            raise NotAppended("each step is compiled alone, and may append other items")
         rest = iter(tensors)
-        condition, results, scanned = step(n, [_entered(x, rest) for x in carried])
+        entered = [next(rest) if isinstance(x, Tensor) else Appended((), x.dtype, entry=object()) for x in carried]
+        condition, results, scanned = step(n, entered)
         inner = set(t.fresh[mark:])
-        found = [_appended(x, y, inner) for x, y in zip(carried, results, strict=True) if isinstance(x, SequenceValue)]
+        changes = zip(carried, entered, results, strict=True)
+        found = [_appended(*change, inner) for change in changes if isinstance(change[0], SequenceValue)]
         counts[:] = map(len, found)
         kept = [y for x, y in zip(carried, results, strict=True) if isinstance(x, Tensor)]
         return condition, kept, [*scanned, *[item for items in found for item in items]]
@@ -230,24 +234,18 @@ def _appending(
     except NotAppended:
         del t.guards[guards:]
         return None
-    results, numbers = iter(made), iter(counts)
-    scanned, stacks = made[len(carried) - len(counts) : len(made) - sum(counts)], made[len(made) - sum(counts) :]
-    last: list[Any] = []
-    for x in carried:
-        own = 0 if isinstance(x, Tensor) else next(numbers)
-        last.append(next(results) if isinstance(x, Tensor) else _stacked(t, x, stacks[:own], trip))
-        stacks = stacks[own:]
-    return [*last, *scanned]
+    end = len(made) - sum(counts)
+    results, numbers, stacks = iter(made[:end]), iter(counts), iter(made[end:])
+    last = [
+        next(results) if isinstance(x, Tensor) else _stacked(t, x, [next(stacks) for _ in range(next(numbers))], trip)
+        for x in carried
+    ]
+    return [*last, *results]
 
 
-def _entered(x: Any, tensors: Iterator[Any]) -> Any:
-    """What a step gets for a carried value."""
-    return next(tensors) if isinstance(x, Tensor) else Appended((), x.dtype)
-
-
-def _appended(before: SequenceValue, after: Any, inner: set[Symbol]) -> tuple[Tensor, ...]:
+def _appended(before: SequenceValue, entered: Appended, after: Any, inner: set[Symbol]) -> tuple[Tensor, ...]:
     """The items that a step has appended to a sequence. inner: symbols that the body binds. Errors: NotAppended"""
-    items = after.items if isinstance(after, Appended) else None
+    items = after.items if isinstance(after, Appended) and after.entry is entered.entry else None
     rows = before.rows
     known = {(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in (*before.items, *(items or ()))}
     known |= set() if rows is None else {(rows.shape[1:], rows.dtype)}

@@ -6,6 +6,7 @@ Spec: https://onnx.ai/onnx/operators/ (Sequence*, SplitToSequence, ConcatFromSeq
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyruntime.frontend.registry import op
@@ -63,7 +64,7 @@ def sequence_at(t: Tracer, sequence: Any, position: Tensor) -> Any:
 @op("SequenceInsert", since=11)
 def sequence_insert(t: Tracer, sequence: Any, tensor: Tensor, position: Tensor | None = None) -> SequenceValue:
     if isinstance(sequence, Appended) and position is None:
-        return Appended((*sequence.items, tensor), tensor.dtype)
+        return replace(sequence, items=(*sequence.items, tensor), dtype=tensor.dtype)
     items = _items(t, sequence)
     at = len(items) if position is None else _position(t, position, len(items), len(items) + 1)
     return SequenceValue((*items[:at], tensor, *items[at:]), tensor.dtype)
