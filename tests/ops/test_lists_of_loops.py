@@ -72,7 +72,8 @@ def test_one_program_for_all_lengths(name: str) -> None:
 
 TWO = """v, s, r = Loop (n, , h, e, e) <body = b (
     int64 i, bool c, float[2, 3] p, seq(float[2, 3]) l, seq(float[2, 3]) k) =>
-    (bool go, float[2, 3] q, seq(float[2, 3]) l2, seq(float[2, 3]) k2) {{ u = Gather <axis = 0> (x, i)  a = Add (p, u)  q = Tanh (a)  o = Neg (q)  go = Identity (c)  {} }}>  """
+    (bool go, float[2, 3] q, seq(float[2, 3]) l2, seq(float[2, 3]) k2) {{
+    u = Gather <axis = 0> (x, i)  a = Add (p, u)  q = Tanh (a)  o = Neg (q)  go = Identity (c)  {} }}>  """
 OTHERS = {  # lists whose items must be known when the model is compiled, or that the loop itself reads
     "an output": (APPEND, "s"),
     "an erased item": (f"{APPEND}  s2 = SequenceErase (s)  y = ConcatFromSequence <axis = 0> (s2)", "y"),
