@@ -52,6 +52,12 @@ IFS = {
         s = ReduceSum <keepdims = 1> (y)
         z = Div (y, s)
     }""",
+    "only the shape is read": """g (bool c, float[a, b] x) => (int64[2] z) {
+        y = If (c) <
+            then_branch = t () => (float[m, n] p) { p = Concat <axis = 0> (x, x, x) },
+            else_branch = e () => (float[m, n] p2) { p2 = Transpose <perm = [1, 0]> (x) }>
+        z = Shape (y)
+    }""",
     "nested": """g (bool c, float[a, b] x) => (float[a, b] z) {
         d = Not (c)
         z = If (c) <
@@ -129,6 +135,12 @@ LOOPS = {
         y, ys = Loop (n, , start) <body = b (int64 i, bool c, float[b] v) => (bool c2, float[b] w, float[h] o) {
             c2 = Identity (c)  at = Mod (i, two)  row = Gather <axis = 0> (x, at)  w = Add (v, row)
             o = Slice (row, zero, oneone) }>
+    }""",
+    "only shapes are read": """g (int64 n, float[a, b] x) => (int64[2] y, int64[1] ys) {
+        v, vs = Loop (n, , x) <body = b (int64 i, bool c, float[m, b] u) => (bool c2, float[m2, b] w, float[b] o) {
+            w = Concat <axis = 0> (u, x)  o = ReduceSum <keepdims = 0> (w, zero)  m = ReduceMax <keepdims = 0> (o)
+            c2 = Less (m, limit) }>
+        y = Shape (v)  ys = Shape <end = 1> (vs)
     }""",
 }  # fmt: skip
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyruntime.ir.kernel import Block, Kernel, Loop, Read, Tensor
+from pyruntime.ir.kernel import Block, If, Kernel, Loop, Read, Tensor
 from pyruntime.ir.symbol import Symbol
+from pyruntime.passes.cleanup.used_symbols import symbols_in
 
 
 def remove_dead(block: Block, outputs: Iterable[Tensor], symbols: set[Symbol] | None = None) -> None:
-    """Keep the kernels on which `outputs` depend. A Read stays if it binds one of `symbols` (None: all Reads stay)."""
+    """Keep the kernels on which `outputs` depend. A Read stays if it binds one of `symbols` (None: all Reads stay), and
+    an If or a Loop if later kernels mention a symbol that it binds."""
     needed = {t.uid for t in outputs}
     live: list[Kernel] = []
     for kernel in reversed(block.kernels):
         is_live = not needed.isdisjoint([t.uid for t in kernel.outputs])
         if isinstance(kernel, Read):
             is_live = symbols is None or not symbols.isdisjoint(kernel.symbols)
+        elif not is_live and isinstance(kernel, (If, Loop)) and kernel.binds:
+            is_live = not symbols_in(Block((), live)).isdisjoint([s for *_, s in kernel.binds])
         if not is_live:
             continue
         if isinstance(kernel, Loop):
