@@ -10,7 +10,7 @@ import pytest
 from e2e.conftest import Tab
 from e2e.test_training import encoded
 from kit import torch_formulas as formulas
-from kit.training_networks import convolutional, dense, digits, noisy_classes, of_outputs
+from kit.training_networks import convolutional, dense, digits, node, noisy_classes, of_outputs
 from pyruntime import InferenceSession, TrainingSession, quantize_static
 
 FIT = """
@@ -70,6 +70,69 @@ def test_fit(page: Tab) -> None:
         for name, g in s.gradients(held).items():
             np.testing.assert_allclose(found["gradients"][name], g.ravel(), rtol=1e-2, atol=1e-4)
     assert found["refused"].startswith("InvalidInput: the data had no batch in epoch 2")
+
+
+STEPS = """
+  const model = Uint8Array.from(atob(arg), (c) => c.charCodeAt(0));
+  const target = (labels) => new ort.Tensor('uint8', Uint8Array.from(labels), [4]);
+  const number = (n, i) => (n === 5 && i === 3 ? NaN : Math.sin(n + i));
+  const batch = (n) => ({
+    x: new ort.Tensor('float32', Float32Array.from({ length: 24 }, (_, i) => number(n, i)), [4, 6]),
+    target: target([0, 1, 2, n === 30 ? 3 : 0]),
+  });
+  const batches = Array.from({ length: 32 }, (_, n) => batch(n));
+  const schedule = { exponential: { every: 2, factor: 0.9 } };
+  const options = { loss: { crossEntropy: 'y' }, schedule, executionProviders: ['wasm'] };
+  const create = () => ort.TrainingSession.create(model, options);
+  const sessions = [await create(), await create()];
+  const kept = async (session) => [...(await session.weights()).w1.data];
+  const both = [];
+  for (const [n, session] of sessions.entries()) {
+    const results = [];
+    const errors = [];
+    const make = async (first, last) => {
+      const some = batches.slice(first, last);
+      if (n) return results.push(...await session.steps(some));
+      for (const one of some) results.push(await session.step(one));
+    };
+    await make(0, 12);
+    const [{ runs }, weights] = [await session.metrics(), await kept(session)];
+    await session.freeze('w2');
+    await make(12, 28);
+    await make(28, 32).catch((error) => errors.push(`${error.name}: ${error.message}`));
+    await session.unfreeze();
+    await session.step(batch(40));
+    both.push({ results, errors, runs, weights: [weights, await kept(session)] });
+  }
+  const refused = [];
+  const controller = new AbortController();
+  controller.abort();
+  for (const work of [() => sessions[1].steps(3), () => sessions[1].steps(batches, { signal: controller.signal })]) {
+    await work().catch((error) => refused.push(error.name));
+  }
+  const fits = []; // calls whose callbacks hear of each step make one at a time
+  for (const callbacks of [[], [() => {}]]) {
+    const session = await create();
+    fits.push(await session.fit(batches.slice(0, 29), { epochs: 3, callbacks }), await kept(session));
+  }
+  const plain = (key, value) => (Number.isNaN(value) ? 'NaN' : value);
+  return JSON.parse(JSON.stringify({ both, fits, refused, none: await sessions[1].steps([]) }, plain));
+"""
+
+
+def test_steps_with_several_batches(page: Tab) -> None:
+    """As calls of `step`: with masks of Dropout, a batch that is not finite, and one with a wrong label."""
+    found: Any = page.run(STEPS, encoded(dense(extra=[node("Dropout", "a", "b")])))
+    one, several = found["both"]
+    # of the last call, the results before the error are lost
+    assert several["results"] == one["results"][:28] and len(one["results"]) == 30
+    assert [r["applied"] for r in one["results"]].count(False) == 1 and not one["results"][5]["applied"]
+    assert several["runs"] == one["runs"] == 12 and several["weights"] == one["weights"]
+    assert (
+        several["errors"] == [one["errors"][0].replace(": ", ": batch 3: ", 1)] and "target[3] is 3" in one["errors"][0]
+    )
+    assert found["fits"][:2] == found["fits"][2:] and [e["steps"] for e in found["fits"][0]["epochs"]] == [28] * 3
+    assert found["refused"] == ["InvalidInput", "AbortError"] and found["none"] == []
 
 
 LOSSES = """

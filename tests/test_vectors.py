@@ -175,6 +175,9 @@ def step_results(case: Case) -> Iterator[tuple[list[Any], str | None]]:
             if does in ("freeze", "unfreeze"):
                 told.append(trained.freeze(call["names"], does == "freeze"))
                 return
+            if does == "next":
+                told.extend([run.outputs, null_of(run.numbers)] for run in steps.next(rate, call["count"]))
+                return
             run: StepRun | None = (
                 steps.step(rate) if does == "step"
                 else steps.accumulate() if does == "accumulate" else steps.apply(rate, call["sums"])

@@ -98,6 +98,8 @@ export interface FitOptions extends StopOptions {
 /** Trains a model in the worker. `apply` makes a step with the gradients that `accumulate` has added; `state` is a safetensors file. */
 export interface TrainingSession {
   step(feeds: Feeds, options?: StepOptions): Promise<StepResult>;
+  /** A step with each batch. Where steps are short, the worker makes many for one message. An error names the batch; the steps before it are made. */
+  steps(batches: readonly Feeds[], options?: StepOptions): Promise<StepResult[]>;
   accumulate(feeds: Feeds, options?: StopOptions): Promise<StepResult>;
   /** The gradients of the loss of a batch by name of the weight, without a step. The session needs the option `accumulate`. */
   gradients(feeds: Feeds, options?: StopOptions): Promise<Record<string, Tensor>>;

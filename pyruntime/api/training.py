@@ -68,7 +68,7 @@ class CheckpointState:
         if module is None or session is None:
             return kept
         kept.trained = {n: stored(n, x) for n, x in session.weights().items() if n in kept.trained}
-        kept.moments, kept.step, kept.rate = session.moments(), session.steps, module._rate
+        kept.moments, kept.step, kept.rate = session.moments(), session.steps_made, module._rate
         return kept
 
     @property
@@ -329,7 +329,7 @@ class LinearLRScheduler:
 
     def step(self) -> None:
         session = self._optimizer._module._session
-        done = session.steps if session is not None else self._optimizer._module._state._checkpoint.step
+        done = session.steps_made if session is not None else self._optimizer._module._state._checkpoint.step
         if done < self._warmup:
             share = done / self._warmup
         else:

@@ -91,6 +91,18 @@ class TrainingSteps:
             raise InvalidInput("gradients of earlier batches wait for a step", hint="call apply()")
         return self._run(ADD_FIRST if self.accumulates else STEP, rate, 1.0)
 
+    def next(self, rate: float | None, count: int) -> list[StepRun]:
+        """The runs of so many steps, as if each changed the weights."""
+        numbers = self.numbers
+        step, batch = numbers.step, numbers.batch
+        runs: list[StepRun] = []
+        for _ in range(count):
+            runs.append(self._run(STEP, rate, 1.0))
+            numbers.step += 1
+            numbers.batch += 1
+        numbers.step, numbers.batch = step, batch
+        return runs
+
     def accumulate(self) -> StepRun:
         """Errors: InvalidInput for a session that does not accumulate"""
         self._require_accumulation()

@@ -12,6 +12,7 @@ import safetensors.numpy
 from kit.training_networks import dense
 from kit.training_networks import noisy_classes as data
 from pyruntime import InvalidInput, TrainingSession
+from pyruntime.errors import PyRuntimeError
 from pyruntime.runtime.fitting import row_order
 
 OPTIONS: dict[str, Any] = {"loss": {"cross_entropy": "y"}, "optimizer": {"adam": {"rate": 0.02}}}
@@ -145,3 +146,16 @@ def test_what_is_refused(given: Any, options: dict[str, Any], message: str) -> N
         with pytest.raises(InvalidInput, match=message):
             s.fit(given, **options)
         assert s.step(data(4)).applied
+
+
+def test_steps_with_several_batches() -> None:
+    batches = parts(data(40), 8, [*range(40)])
+    wrong = {**batches[2], "target": batches[2]["target"][:3]}
+    with TrainingSession(dense(), **OPTIONS) as one, TrainingSession(dense(), **OPTIONS) as several:
+        assert several.steps(iter(batches)) == [one.step(batch) for batch in batches]
+        with pytest.raises(PyRuntimeError, match=r"batch 3: .*(shape|dims|sizes)"):
+            several.steps([*batches[:2], wrong, batches[3]])
+        for batch in batches[:2]:
+            one.step(batch)
+        assert several.steps(batches[:1], rate=0.5) == [one.step(batches[0], rate=0.5)]
+        assert several.steps([]) == []

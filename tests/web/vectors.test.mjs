@@ -65,10 +65,11 @@ const CHECKS = {
   training_steps({ settings, schedule, timing, loss_scale: scale, accumulates, weights, calls }) {
     const trained = new TrainedWeights(weights.map((name) => ({ name, shape: [2], dtype: 'float32' })), weights.length, [], {});
     const steps = new TrainingSteps(new StepNumbers(settings, schedule, timing, 7, scale), accumulates, ['target'], ['y'], ['more'], trained);
-    for (const { does, rate, sums, names, runs, told, refused: text } of calls) {
+    for (const { does, rate, sums, names, count, runs, told, refused: text } of calls) {
       const found = [];
       assert.equal(refusal('InvalidInput', () => {
         if (does.endsWith('freeze')) return void found.push(trained.freeze(names, does === 'freeze'));
+        if (does === 'next') return void found.push(...steps.next(rate, count).map((run) => [run.outputs, plain(run.numbers)]));
         let run = does === 'step' ? steps.step(rate) : does === 'accumulate' ? steps.accumulate() : steps.apply(rate, sums);
         for (const values of runs) {
           const [fed, outputs] = [plain([...run.numbers, run.applies]), run.outputs];

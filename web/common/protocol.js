@@ -174,8 +174,10 @@ import { Stop, StopWords } from './stop.js';
  */
 /**
  * values: bytes by name of the weight; how: replace replaces all; export gives the model's file with the weights, as
- * "model"; places reads parts of a file; alone frees the memory of other Programs before each that runs.
- * @typedef {{ session: number, how: 'read' | 'update' | 'replace' | 'export' | 'places' | 'alone', values: Record<string, Uint8Array> }} TrainParams
+ * "model"; places reads parts of a file; alone frees the memory of other Programs before each that runs; steps makes runs, and
+ * gives this output of those that were made, as "results".
+ * @typedef {{ output: string, runs: Record<string, WireValue>[] }} RunsOfSteps
+ * @typedef {{ session: number, how: 'read' | 'update' | 'replace' | 'export' | 'places' | 'alone' | 'steps', values: Record<string, Uint8Array> | RunsOfSteps }} TrainParams
  */
 /**
  * Parameters of a call of `quantize`. open: begins a quantisation with the options in `quantising`, and returns its number; next: takes

@@ -84,7 +84,7 @@ class ArtifactSession(TrainingSession):
         return {name: each for name, each in found.items() if each}
 
     @property
-    def steps(self) -> int:
+    def steps_made(self) -> int:
         return self._numbers.step
 
 

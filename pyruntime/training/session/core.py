@@ -7,7 +7,7 @@ import json
 import os
 import warnings
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from math import nan, prod
@@ -16,7 +16,7 @@ from threading import RLock
 from typing import Any
 
 from pyruntime.arguments import checks_arguments
-from pyruntime.errors import InvalidInput, SessionFailed, file_bytes
+from pyruntime.errors import InvalidInput, PyRuntimeError, SessionFailed, file_bytes
 from pyruntime.frontend.feed_checks import check_given, differing_dims
 from pyruntime.onnx import load
 from pyruntime.onnx.edit import export_plan
@@ -122,6 +122,20 @@ class TrainingCore:
         targets of the loss; rate: of learning, in place of the schedule's."""
         with self._turn:
             return self._perform(self._steps.step(_checked(rate)), feeds, run_options)
+
+    def steps(
+        self, batches: Iterable[Mapping[str, Any]], *, rate: float | None = None, run_options: Any = None
+    ) -> list[StepResult]:
+        """A step with each batch. Errors: those of `step`, naming the batch; the steps before it are made"""
+        found: list[StepResult] = []
+        with self._turn:
+            for feeds in batches:
+                try:
+                    found.append(self.step(feeds, rate=rate, run_options=run_options))
+                except PyRuntimeError as e:
+                    e.message = f"batch {len(found) + 1}: {e.message}"
+                    raise
+        return found
 
     def accumulate(self, feeds: Mapping[str, Any], *, run_options: Any = None) -> StepResult:
         """Add the gradients of a batch to those of earlier ones, for a later `apply`."""
@@ -256,11 +270,8 @@ class TrainingCore:
     def inputs(self) -> list[Input]:
         """Name, shape and type of what a step is fed: inputs of the model, and targets."""
         types = {v.name: v.type for v in self._training.graph.inputs if v.name not in (NUMBERS, APPLY)}
-        return [
-            Input(n, t.shape, None if t.dtype is None else str(t.dtype))
-            for n, t in types.items()
-            if isinstance(t, TensorType)
-        ]
+        tensors = [(n, t) for n, t in types.items() if isinstance(t, TensorType)]
+        return [Input(n, t.shape, None if t.dtype is None else str(t.dtype)) for n, t in tensors]
 
     def weights(self, *, average: bool = False) -> dict[str, Any]:
         """Copies of the weights that are trained (average: of their averages), and of running statistics, by name."""

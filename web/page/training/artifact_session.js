@@ -71,7 +71,7 @@ class ArtifactSession extends TrainingSession {
     const { names, settings } = this.wanted(fetches, options, 'runTrainStep');
     const batch = this.copied(feeds);
     return this.inTurn(async () => {
-      const { loss } = await this.perform(this.steps.accumulate(), batch, settings.signal);
+      const { loss } = await this.perform(this.runs.accumulate(), batch, settings.signal);
       const all = { [this.about.outputs[0]]: new this.parts.Tensor('float32', Float32Array.of(loss), []), ...this.stepOutputs };
       return Object.fromEntries(names.map((name) => [name, all[name]]));
     });
@@ -83,7 +83,7 @@ class ArtifactSession extends TrainingSession {
     return this.inTurn(async () => {
       if (!this.hasOptimizer) throw new InvalidInput('the session has no optimiser', { hint: 'give optimizerModel' });
       const { waiting } = this.counts;
-      await this.perform(this.steps.apply(this.rate, true), {}, signal);
+      await this.perform(this.runs.apply(this.rate, true), {}, signal);
       this.counts.waiting = waiting;
     });
   }

@@ -3,16 +3,12 @@
 import { InvalidInput } from '../../common/errors.js';
 import { optionsOf } from '../../common/records.js';
 import { FitEpoch, FitPlan, LossMean, rowOrder } from '../../runtime/fitting.js';
+import { atOnce, makeSteps } from './several_steps.js';
 
-/** @import { SessionWeights } from './session_weights.js' */
+/** @import { Session as Trained } from './several_steps.js' */
 /** @typedef {{ type: string, data: unknown[], dims: readonly number[] }} Tensor */
 /** @typedef {Record<string, Tensor>} Feeds */
 /** Of so many rows in an epoch. @typedef {(count: number, epoch: number) => number[]} Order */
-/**
- * @typedef {SessionWeights & { observe(value: number): Promise<number>,
- *   step(feeds: Feeds, options: object): Promise<{ loss: number, rate: number, applied: boolean }>,
- *   evaluate(feeds: Feeds, outputs: string[], options: object): Promise<{ loss?: number }> }} Session
- */
 /** What is read of the session. @typedef {{ targets: string[], Tensor: { new (type: string, data: unknown[], dims: number[]): Tensor }, batchSize: number }} Reading */
 
 const DEFAULTS = {
@@ -21,6 +17,10 @@ const DEFAULTS = {
   signal: /** @type {AbortSignal | null} */ (null),
 };
 
+/**
+ * @typedef {Trained & { copied(feeds: Feeds): import('../sessions/page_runner.js').Feeds, observe(value: number): Promise<number>,
+ *   evaluate(feeds: Feeds, outputs: string[], options: object): Promise<{ loss?: number }> }} Session
+ */
 /**
  * Calls back after each step and each epoch; `false` ends the work.
  * @param {Session} session @param {unknown} dataset @param {object} [options]
@@ -39,10 +39,12 @@ export async function fit(session, dataset, options) {
   let best = null;
   while (!plan.isOver) {
     plan.begin();
-    for await (const feeds of batches(dataset, reading, plan.epoch, order)) {
-      const result = await session.step(feeds, { signal });
-      plan.add(result.loss, result.rate, result.applied, rowsOf(feeds, reading));
-      await tell(result);
+    for await (const group of groups(batches(dataset, reading, plan.epoch, order), () => (callbacks.length ? 1 : atOnce(session)))) {
+      const copies = group.map((feeds) => session.copied(feeds));
+      for (const [n, result] of (await session.inTurn(() => makeSteps(session, copies, null, signal))).entries()) {
+        plan.add(result.loss, result.rate, result.applied, rowsOf(group[n], reading));
+        await tell(result);
+      }
       if (plan.isStopped) break;
     }
     const done = plan.end(validation === null ? null : await validated(session, validation, reading, plan.epoch, signal));
@@ -52,6 +54,19 @@ export async function fit(session, dataset, options) {
   }
   if (best && plan.best !== plan.done.length) await best();
   return { epochs: plan.done.map((done) => ({ ...done })), best: plan.best };
+}
+
+/** Batches that a call makes steps with. @param {AsyncIterable<Feeds>} given @param {() => number} most @returns {AsyncGenerator<Feeds[]>} */
+async function* groups(given, most) {
+  /** @type {Feeds[]} */
+  let group = [];
+  for await (const feeds of given) {
+    group.push(feeds);
+    if (group.length < most()) continue;
+    yield group;
+    group = [];
+  }
+  if (group.length) yield group;
 }
 
 /** The mean loss of held-out data. @param {Session} session @param {unknown} data @param {Reading} reading @param {number} epoch @param {AbortSignal | null} signal */

@@ -9,6 +9,7 @@ import { APPLY, LOSS, NUMBERS, RESULT, labelPlace, TrainingSteps } from '../../r
 import { fit } from './fit.js';
 import { checkGiven, fitted } from './values.js';
 import { REFUSED, TRAINING_OPTIONS } from './training_options.js';
+import { makeSteps } from './several_steps.js';
 import { SessionWeights } from './session_weights.js';
 import { traced } from './traced_functions.js';
 
@@ -31,7 +32,9 @@ export class TrainingSession extends SessionWeights {
   /** @param {Handler} handler @param {TrainingInfo} info @param {PageParts} parts */
   constructor(handler, info, parts) {
     super(handler, info, parts);
-    this.steps = new TrainingSteps(this.counts, info.accumulates, Object.keys(info.targets), info.outputs, Object.values(info.stepOutputs), this.trained);
+    this.runs = new TrainingSteps(this.counts, info.accumulates, Object.keys(info.targets), info.outputs, Object.values(info.stepOutputs), this.trained);
+    /** Milliseconds of one in the last call of `steps`. */
+    this.stepTime = Infinity;
     /** The outputs that the last batch's step also computed. @type {Record<string, any>} */
     this.stepOutputs = {};
   }
@@ -62,14 +65,22 @@ export class TrainingSession extends SessionWeights {
   async step(feeds, options) {
     const { rate, signal } = optionsOf(options, DEFAULTS, 'step');
     const batch = this.copied(feeds);
-    return this.inTurn(() => this.perform(this.steps.step(checkedRate(rate)), batch, signal));
+    return this.inTurn(() => this.perform(this.runs.step(checkedRate(rate)), batch, signal));
+  }
+
+  /** A step with each batch (several_steps.js). @param {Feeds[]} batches @param {StepOptions} [options] @returns {Promise<StepResult[]>} */
+  async steps(batches, options) {
+    const { rate, signal } = optionsOf(options, DEFAULTS, 'steps');
+    if (!Array.isArray(batches)) throw new InvalidInput('steps needs an array of batches', { hint: '[feeds, feeds]' });
+    const copies = batches.map((feeds) => this.copied(feeds));
+    return this.inTurn(() => makeSteps(this, copies, checkedRate(rate), signal ?? null, true));
   }
 
   /** @param {Feeds} feeds @param {StepOptions} [options] @returns {Promise<StepResult>} */
   async accumulate(feeds, options) {
     const { signal } = optionsOf(options, { signal: null }, 'accumulate');
     const batch = this.copied(feeds);
-    return this.inTurn(() => this.perform(this.steps.accumulate(), batch, signal));
+    return this.inTurn(() => this.perform(this.runs.accumulate(), batch, signal));
   }
 
   /** The gradients of the loss of a batch by name of the weight, without a step. @param {Feeds} feeds @param {StepOptions} [options] @returns {Promise<Feeds>} */
@@ -77,7 +88,7 @@ export class TrainingSession extends SessionWeights {
     const { signal } = optionsOf(options, { signal: null }, 'gradients');
     const batch = this.copied(feeds);
     return this.inTurn(async () => {
-      this.steps.checkGradients(await this.perform(this.steps.gradients(), batch, signal));
+      this.runs.checkGradients(await this.perform(this.runs.gradients(), batch, signal));
       return this.tensors(GRADIENT, this.trained.changing());
     });
   }
@@ -85,7 +96,7 @@ export class TrainingSession extends SessionWeights {
   /** @param {StepOptions & { sum?: boolean | null }} [options] @returns {Promise<StepResult>} */
   async apply(options) {
     const { rate, sum, signal } = optionsOf(options, { ...DEFAULTS, sum: false }, 'apply');
-    return this.inTurn(() => this.perform(this.steps.apply(checkedRate(rate), sum), {}, signal));
+    return this.inTurn(() => this.perform(this.runs.apply(checkedRate(rate), sum), {}, signal));
   }
 
   /** @param {Feeds} feeds @param {string[]} [outputs] @param {{ signal?: AbortSignal | null, average?: boolean | null }} [options] average: with the averages of the weights @returns {Promise<Record<string, any>>} */
@@ -98,7 +109,7 @@ export class TrainingSession extends SessionWeights {
     }
     const batch = this.copied(feeds);
     return this.averaged(average, async () => {
-      const run = this.steps.evaluate(Object.keys(batch), names);
+      const run = this.runs.evaluate(Object.keys(batch), names);
       const { [LOSS]: loss, ...found } = await this.send(run, batch, signal);
       return loss ? { loss: loss.data[0], ...found } : found;
     });
@@ -112,7 +123,7 @@ export class TrainingSession extends SessionWeights {
   /** Tells the schedule `plateau` a value; returns the rate of the next step. @param {number} value */
   async observe(value) {
     if (typeof value !== 'number') throw new InvalidInput(`observe was called with ${value}`, { hint: 'a number, such as a loss' });
-    return this.inTurn(async () => this.steps.observe(value));
+    return this.inTurn(async () => this.runs.observe(value));
   }
 
   /** Makes a run and those that follow from it. @param {StepRun} run @param {Feeds} feeds @param {AbortSignal | null} [signal] @returns {Promise<StepResult>} */
@@ -120,10 +131,17 @@ export class TrainingSession extends SessionWeights {
     const results = await this.send(run, feeds, signal);
     const [name] = run.outputs;
     if (name === RESULT) this.stepOutputs = Object.fromEntries(Object.entries(this.info.stepOutputs).map(([output, own]) => [output, results[own]]));
-    const { result, event, batch, warning, following } = this.steps.ended(run, [...results[name].data]);
+    const { result, following } = this.ended(run, [...results[name].data]);
+    return following ? this.perform(following, {}, signal) : { ...result };
+  }
+
+  /** What a run did, of which listeners hear. @param {StepRun} run @param {number[]} values its result */
+  ended(run, values) {
+    const outcome = this.runs.ended(run, values);
+    const { result, event, batch, warning } = outcome;
     if (warning) warn(warning, this.handler.logOptions);
     this.handler.watch.tell(event, { batch, ...result });
-    return following ? this.perform(following, {}, signal) : { ...result };
+    return outcome;
   }
 
   /** The outputs of a run. @param {StepRun} run @param {Feeds} feeds @param {AbortSignal | null} [signal] */

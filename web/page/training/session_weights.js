@@ -159,7 +159,7 @@ export class SessionWeights {
     });
   }
 
-  /** @param {import('../../common/protocol.js').TrainParams['how']} how @param {Record<string, Uint8Array>} [values] @returns {Promise<Record<string, Uint8Array>>} */
+  /** @param {import('../../common/protocol.js').TrainParams['how']} how @param {import('../../common/protocol.js').TrainParams['values']} [values] @returns {Promise<Record<string, Uint8Array>>} */
   async states(how, values = {}) {
     this.handler.checkUsable();
     const { caller, session } = this.handler.worker;

@@ -6,6 +6,7 @@ import { mergedWeight } from './merged_weights.js';
 import { readerOf } from '../files/reader.js';
 import { StateValues } from './state_values.js';
 
+/** @import { RunsOfSteps, WireTensor } from '../../common/protocol.js' */
 /** @import { Model } from '../../session/model.js' */
 /** @import { Source } from './types.js' */
 /** @import { Values } from './state_values.js' */
@@ -30,10 +31,12 @@ export class Trainer extends StateValues {
   }
 
   /**
-   * @param {Model} model @param {Source | undefined} source of the model @param {'read' | 'update' | 'replace' | 'export' | 'places' | 'alone'} how @param {Values} values
+   * @param {Model} model @param {Source | undefined} source of the model @param {'read' | 'update' | 'replace' | 'export' | 'places' | 'alone' | 'steps'} how @param {Values | RunsOfSteps} given
    * @returns {Promise<Values>} the file as "model"
    */
-  async answer(model, source, how, values) {
+  async answer(model, source, how, given) {
+    if (how === 'steps') return { results: await steps(model, /** @type {RunsOfSteps} */ (given)) };
+    const values = /** @type {Values} */ (given);
     if (how === 'export') return { model: await this.file(model, source) };
     if (how === 'places') return readPlaces(/** @type {Source} */ (source), values.places);
     if (how === 'read') return this.values(model);
@@ -67,6 +70,25 @@ export class Trainer extends StateValues {
     }
     return whole;
   }
+}
+
+/**
+ * The results of runs, one after the other, up to one that changes nothing, and before one that fails.
+ * @param {Model} model @param {RunsOfSteps} given
+ */
+async function steps(model, { output, runs }) {
+  /** @type {number[]} */
+  const found = [];
+  for (const feeds of runs) {
+    try {
+      const { [output]: result } = await model.run(feeds, { [output]: null }, null);
+      found.push(.../** @type {Float32Array} */ (/** @type {WireTensor} */ (result).data));
+    } catch {
+      break; // the page makes this step again, whose error it shows
+    }
+    if (!(/** @type {number} */ (found.at(-2)) > 0)) break;
+  }
+  return new Uint8Array(Float32Array.from(found).buffer);
 }
 
 /** Parts of a file beside the model. @param {Source} source @param {Uint8Array} asked JSON: the file, and names with places in it @returns {Values} */
