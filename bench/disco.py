@@ -21,6 +21,7 @@ from bench import machine
 from bench.chromium import BUILD, MOUNTS, ROOT
 from bench.start_server import Server, compressed
 from kit import chromium as shared
+from pyruntime.cli.serve import COMPRESSED
 
 PAGE, EXAMPLE = ROOT / "bench/page/disco", ROOT / "examples/disco"
 TRAINERS = ("ours", "cpu", "wasm", "webgl")
@@ -39,8 +40,9 @@ def main(argv: list[str]) -> int:
         "/tfjs-wasm/": MOUNTS["/tfjs-wasm/"],
     }  # fmt: skip
     files = [file for path in mounts.values() for file in (path.iterdir() if path.is_dir() else [path])]
+    files = [file for file in files if file.suffix in {".csv", ".onnx", *COMPRESSED}]
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in args.trainers}
-    with Server(mounts, compressed(file for file in files if file.is_file())) as server, shared.launch() as browser:
+    with Server(mounts, compressed(files)) as server, shared.launch() as browser:
         print(f"{machine.describe(browser.version)}\n{'':20}accuracy  steps/s  loss of epoch 1, 5, 10      MB")
         for _ in range(args.rounds):
             for name, found in results.items():

@@ -52,6 +52,7 @@ def written(
 
 W1, W2, TABLE = f(4, 4), f(4, 4), f(7, 4)
 SCALE, SHIFT, BIAS = f(4), f(4), f(4)
+PADDED = np.concatenate([np.zeros((1, 4), np.float32), TABLE[1:]])
 TEXT = [node("Gather", "table ids", "e", name="words"), node("MatMul", "e p", "a", name="layer")]
 # name: the file, the same network as its module has it, names of what is trained
 FILES: dict[str, tuple[bytes, bytes, list[str]]] = {
@@ -131,6 +132,21 @@ FILES: dict[str, tuple[bytes, bytes, list[str]]] = {
         ),
         ["words.weight"],
     ),
+    "a layer that is called with two and with three axes": (
+        written(
+            [node("Gemm", "x l.weight", "h", name="/l/Gemm", transB=1), node("Unsqueeze", "x at", "u"),
+             node("MatMul", "u onnx::MatMul_9", "m", name="/l_1/MatMul"), node("Squeeze", "m at", "s"),
+             node("Add", "h s", "y")],
+            {"l.weight": W1, "onnx::MatMul_9": np.ascontiguousarray(W1.T), "at": np.array([1])},
+        ),
+        written(
+            [node("Gemm", "x l.weight", "h", transB=1), node("Transpose", "l.weight", "r", perm=[1, 0]),
+             node("Unsqueeze", "x at", "u"), node("MatMul", "u r", "m"), node("Squeeze", "m at", "s"),
+             node("Add", "h s", "y")],
+            {"l.weight": W1, "at": np.array([1])},
+        ),
+        ["l.weight"],
+    ),
 }  # fmt: skip
 
 
@@ -162,6 +178,7 @@ def test_what_is_frozen_is_written_as_it_was() -> None:
 
 LINEAR = [node("Gemm", "x a.weight", "y", name="a", transB=1)]
 CONV = [node("Unsqueeze", "x at", "u"), node("Conv", "u onnx::Conv_3", "c"), node("Squeeze", "c at", "y")]
+TABLES = [TEXT[0], node("MatMul", "e p", "y", name="layer")]
 # what the warning says, or "" for a file that trains as its module
 ADVICE: list[tuple[str, bytes]] = [
     ('"a.bias".*optimize=False', written(LINEAR, {"a.weight": W1}, "a.weight a.bias")),
@@ -178,6 +195,14 @@ ADVICE: list[tuple[str, bytes]] = [
         '"onnx::Conv_3".*TrainingMode.TRAINING',
         written(CONV, {"onnx::Conv_3": f(4, 4, 1), "at": np.array([2])}),
     ),
+    (
+        'also computed other weights: "a.bias".*optimize=False',
+        written([node("Gemm", "x a.weight a.bias", "h", name="a", transB=1), node("Add", "h linear", "y", name="a")],
+                {"a.weight": W1, "a.bias": BIAS, "linear": BIAS[None]}, "a.weight a.bias", {"linear": "a.bias"}),
+    ),
+    ('row 0 of "table" is zero.*zeros="keep"', written(TABLES, {"table": PADDED, "p": f(4, 6)})),
+    ('row 6 of "table" is zero', written(TABLES, {"table": PADDED[::-1], "p": f(4, 6)})),
+    ("", written(TABLES, {"table": np.zeros_like(TABLE), "p": f(4, 6)})),
 ]  # fmt: skip
 
 
@@ -188,6 +213,20 @@ def test_files_that_do_not_train_as_their_modules_are_told(text: str, file: byte
             TrainingSession(file, loss={"mse": "y"}).release()
     else:
         TrainingSession(file, loss={"mse": "y"}).release()
+
+
+def test_no_gradient_flows_through_what_is_detached() -> None:
+    """A straight-through tanh: its gradient is that of its input."""
+    nodes = [
+        node("MatMul", "x w", "h"), node("Tanh", "h", "t"), node("Sub", "t h", "s"), node("Identity", "s", "detach_1"),
+        node("Add", "h detach_1", "y"),
+    ]  # fmt: skip
+    x, target = f(5, 4), f(5, 4)
+    file = written(nodes, {"w": W1}, "w")
+    with TrainingSession(file, loss={"mse": "y"}, optimizer={"sgd": {"rate": 1.0}}) as session:
+        session.step({"x": x, "target": target})
+        found = session.weights()["w"]
+    np.testing.assert_allclose(found, W1 - x.T @ (np.tanh(x @ W1) - target) / 10, rtol=1e-5, atol=1e-6)
 
 
 ZIGZAG = np.log(0.3) + (np.arange(1, 65) % 3 - 1) * 0.5  # RWKV-4's time_first

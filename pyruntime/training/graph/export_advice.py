@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from pyruntime.onnx.graph import Graph, Weight
 from pyruntime.onnx.weight_values import numbers_of
@@ -30,6 +30,8 @@ def warn_of_changes(graph: Graph) -> None:
     notes = TorchNotes(graph)
     if lost := _lost(graph, notes):
         _warn(f"parameters of the PyTorch module that are no weights of the file: {_shown(lost)}", _DYNAMO)
+    elif twice := _twice(graph, notes):
+        _warn(f"parameters of which it also computed other weights: {_shown(twice)}", _DYNAMO)
     elif folded := _folded(graph, notes):
         _warn(f"filters that the exporter computed, from BatchNormalization for example: {_shown(folded)}", _SCRIPT)
 
@@ -42,6 +44,22 @@ def warn_of_probabilities(graph: Graph, losses: Sequence[Loss]) -> None:
         if computes is not None and makers.get(loss.output) == computes:
             text = f'the loss {loss.kind} computes a {computes}, and "{loss.output}" is the result of one already'
             warnings.warn(f"pyruntime: {text} ({_SCORES})", RuntimeWarning, stacklevel=2)
+
+
+def warn_of_padding(graph: Graph, trained: Container[str]) -> None:
+    """Warns of tables whose first, second or last row is zero, as padding_idx of PyTorch keeps it. No file tells."""
+    if not TorchNotes(graph).is_torch:
+        return
+    for name in dict.fromkeys(n.inputs[0] for n in graph.nodes if n.op == "Gather"):
+        w = graph.weights.get(name)
+        if name not in trained or w is None or w.source is None or len(w.shape) != 2 or not w.size:
+            continue
+        size = w.size // w.shape[0]
+        rows = {0, 1, w.shape[0] - 1} & {*range(w.shape[0])}
+        padding = [k for k in rows if not any(w.source.read(w.offset + k * size, size))]
+        if len(padding) == 1 < len(rows):
+            text = f'row {padding[0]} of "{name}" is zero, as padding_idx of PyTorch keeps it. Here it learns'
+            warnings.warn(f'pyruntime: {text} (zeros="keep" keeps it)', RuntimeWarning, stacklevel=2)
 
 
 def _warn(what: str, how: str) -> None:
@@ -59,6 +77,12 @@ def _lost(graph: Graph, notes: TorchNotes) -> list[str]:
     chosen = [([s for s in notes.sources(n) if s in notes.kinds], graph.weights[n]) for n in kept]
     whole = {names[0] for names, w in chosen if len(names) == 1 and _is_whole(w)}
     return [n for n in missing if moved.get(n) not in products and n not in whole and not _is_shared(n, graph, notes)]
+
+
+def _twice(graph: Graph, notes: TorchNotes) -> list[str]:
+    """Parameters that the file has beside another weight that the exporter computed of them: each trains apart."""
+    sources = dict.fromkeys(s for n in graph.weights for s in notes.sources(n) if s != n and s in graph.weights)
+    return [s for s in sources if notes.kinds.get(s) == PARAMETER]
 
 
 def _is_whole(w: Weight) -> bool:

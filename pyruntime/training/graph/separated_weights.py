@@ -3,7 +3,8 @@
 Its TorchScript exporter joins equal parameters and writes an Identity with the name of each that is gone. Its exporter
 of torch.export joins them without a trace but its list of parameters and buffers, so only parameters and running
 statistics all of whose numbers are equal, such as the zeros of biases, are told apart: by the modules of the nodes that
-read them. Both fold the transpose of a matrix that is also an embedding, whose two uses then are two initializers.
+read them. Both fold the transpose of a matrix that is also an embedding, whose two uses then are two initializers; so
+has a layer that is called with two and with three axes, as Gemm and as MatMul.
 """
 
 from __future__ import annotations
@@ -95,15 +96,20 @@ def _own_names(node: Node, weights: Mapping[str, Weight], notes: TorchNotes) -> 
             yield n, own
 
 
-# ── matrices that are also embeddings ─────────────────────────────────────────────────────────────────────────────
+# ── matrices that are also in the file as transposed ones ─────────────────────────────────────────────────────────
 
 
 def _tied(found: Separated, notes: TorchNotes) -> Separated:
     graph, writers = found.graph, dict(found.writers)
-    tables = {n.inputs[0] for n in graph.nodes if n.op == "Gather" and n.inputs[0] in graph.weights}
+    tables, matrices = ({n.inputs[k] for n in graph.nodes if n.op == op} for op, k in (("Gather", 0), ("Gemm", 1)))
+
+    def modules(w: Weight) -> set[str]:
+        return {_called(notes.module(n)) for n in graph.nodes if w.name in n.inputs}
+
     pairs = {
         b.name: a for b in graph.weights.values() if not notes.is_named(b.name) or notes.sources(b.name)
-        for a in map(graph.weights.__getitem__, tables) if _is_transposed(a, b)
+        for a in map(graph.weights.get, sorted(tables | matrices))
+        if a is not None and _is_transposed(a, b) and (a.name in tables or modules(a) & modules(b))
     }  # fmt: skip
     nodes: list[Node] = []
     for node in graph.nodes:

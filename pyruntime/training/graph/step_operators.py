@@ -54,6 +54,12 @@ def step(t: Tracer, loss: Tensor, numbers: Tensor, *tensors: Tensor, recipe: str
     return made.result(loss, dict(zip(names, tensors, strict=False)), sums, statistics)
 
 
+@op("Detach", since=1, domain=DOMAIN)
+def detach(t: Tracer, x: Tensor) -> Tensor:
+    """x, through which no gradient flows."""
+    return t.still(t.map(X, x))
+
+
 @op("Apply", since=1, domain=DOMAIN)
 def apply(
     t: Tracer, numbers: Tensor, wanted: Tensor, *tensors: Tensor, recipe: str, weights: str

@@ -7,13 +7,27 @@ of the TorchScript exporter have the names of parameters and buffers, unless it 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cached_property
 
 from pyruntime.onnx.graph import Graph, Node
+from pyruntime.training.graph.graph_names import DOMAIN
 
 PARAMETER, BUFFER, CONSTANT = "PARAMETER", "BUFFER", "CONSTANT"
 _ENTRY = re.compile(r"^\w+: (PARAMETER|BUFFER|CONSTANT)\w* target='([^']+)'", re.MULTILINE)
 _GENERATED = re.compile(r"\d+|onnx::.*|/.*|val_\d+|_v_\d+")
+
+
+_DETACHED = re.compile(r"detach(_\d+)?")
+
+
+def with_detached(graph: Graph) -> Graph:
+    """The graph without gradients through `detach()`, which files of torch.export have as Identity if not optimised."""
+    if not TorchNotes(graph).kinds:
+        return graph
+    is_detached = [n.op == "Identity" and bool(_DETACHED.fullmatch(n.outputs[0])) for n in graph.nodes]
+    pairs = zip(graph.nodes, is_detached, strict=True)
+    return replace(graph, nodes=tuple(replace(n, op="Detach", domain=DOMAIN, opset=1) if d else n for n, d in pairs))
 
 
 class TorchNotes:

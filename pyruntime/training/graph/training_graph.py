@@ -26,7 +26,7 @@ from pyruntime.runtime.training_steps import APPLIED, APPLY, LOSS, NUMBERS, RESU
 from pyruntime.training.adapters.lora import Lora, Merge, with_lora
 from pyruntime.training.adapters.side_nodes import side_nodes
 from pyruntime.training.graph import losses, step_operators  # noqa: F401  their operators
-from pyruntime.training.graph.export_advice import warn_of_changes, warn_of_probabilities
+from pyruntime.training.graph.export_advice import warn_of_changes, warn_of_padding, warn_of_probabilities
 from pyruntime.training.graph.function_rule import shapes_of
 from pyruntime.training.graph.graph_names import COPY, DOMAIN
 from pyruntime.training.graph.inference_mode import in_inference, inference_writers
@@ -36,6 +36,7 @@ from pyruntime.training.graph.loss_graph import LossGraph
 from pyruntime.training.graph.loss_models import WITH_MODEL
 from pyruntime.training.graph.recipe import DYNAMIC, VECTORS, Recipe
 from pyruntime.training.graph.separated_weights import Separated, in_turn, separated
+from pyruntime.training.graph.torch_notes import with_detached
 from pyruntime.training.graph.trained_weights import trained_weights
 from pyruntime.training.graph.training_mode import TrainingMode, renamed_node, training_mode
 
@@ -136,6 +137,8 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
     warn_of_changes(model)
     warn_of_probabilities(model, recipe.losses)
     reasons = _weights_to_train(model, recipe)
+    if recipe.zeros != "keep":
+        warn_of_padding(model, reasons)
     learned = [] if recipe.scales == "fixed" else learned_scales(model, recipe)
     reasons |= dict.fromkeys(learned, REASON)
     recipe = replace(recipe, positive=tuple(n for n in scales_of(model) if n in reasons))
@@ -147,7 +150,7 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
     _check_groups(recipe, weights)
     _check_ranks(graph, recipe, weights)
     mode = training_mode(graph) if recipe.mode == "train" else TrainingMode()
-    graph = in_inference(graph)
+    graph = with_detached(in_inference(graph))
     loss = _Losses(graph, recipe)
     graph = loss.added_to(graph, mode)
     graph = _with_step(graph, recipe, weights, mode, COPY + LOSS if mode.renamed else LOSS)
