@@ -415,7 +415,7 @@ def _model(
     final = [f"s{n}_out" for n in range(len(new))]
     stacks = [f"y{n}" for n in range(len(stacked))]
     fed = [s.name.removesuffix("_in") for s in found.states]
-    outer = Nodes(draw, "m", body.float_kind)
+    outer, joins = Nodes(draw, "m", body.float_kind), list[Any]()
     if going:
         shape = outer.add("Shape", [found.scanned[0].name], (1,), INT, start=0, end=1)
         count = outer.add("Squeeze", [shape.name], (), INT)
@@ -427,16 +427,30 @@ def _model(
         limits = {"length": count.name, "fed": "trip", "none": "", "far": outer.constant(2**62)}
         given = [limits[found.limit], "go" if found.start else "", *fed]
         node = helper.make_node("Loop", given, [*final, *stacks], body=inner)
+        if stacks and draw.chance(0.3):
+            joins = [_as_list(outer, node, stacked[-1].kind)]
     else:
         slices = [_info(_slice(x).name, x.shape if ranked else None, x.kind) for x in found.scanned]
         inner = helper.make_graph(body.nodes, "body", [*states, *slices], outputs, body.weights)
         given = [*fed, *(x.name for x in found.scanned)]
         node = helper.make_node("Scan", given, [*final, *stacks], body=inner, **_scan(draw, found, stacked))
-    graph = helper.make_graph(
-        [*outer.nodes, node], "g", _inputs(found, steps), [onnx.ValueInfoProto(name=n) for n in (*final, *stacks)],
-        outer.weights,
-    )  # fmt: skip
+    results = [onnx.ValueInfoProto(name=n) for n in (*final, *stacks)]
+    graph = helper.make_graph([*outer.nodes, node, *joins], "g", _inputs(found, steps), results, outer.weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR)
+
+
+def _as_list(outer: Nodes, loop: onnx.NodeProto, kind: int) -> onnx.NodeProto:
+    """Make a Loop append the rows of its last stack to a list, which it carries, and join the items after it."""
+    body = loop.attribute[0].g
+    item, stack, states = body.output.pop(), loop.output.pop(), len(body.input) - 2
+    for name, values in (("list", body.input), ("longer", body.output)):
+        info = helper.make_tensor_sequence_value_info(name, kind, None)
+        values.insert(states + (2 if name == "list" else 1), info)
+    body.node.append(helper.make_node("SequenceInsert", ["list", item.name], ["longer"]))
+    outer.nodes.append(helper.make_node("SequenceEmpty", [], ["empty"], dtype=kind))
+    loop.input.append("empty")
+    loop.output.insert(states, "whole_list")
+    return helper.make_node("ConcatFromSequence", ["whole_list"], [stack], axis=0, new_axis=1)
 
 
 def _scan(draw: Draw, found: Recurrence, stacked: list[Value]) -> dict[str, Any]:

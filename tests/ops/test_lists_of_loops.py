@@ -35,6 +35,8 @@ LISTS = {  # the graph, which has the output y
     "of numbers": loop("m = ReduceMax <keepdims = 0> (q)  l2 = SequenceInsert (l, m)", kind="float") + JOINED,
     "until a condition fails": loop(
         "m = ReduceMax <keepdims = 0> (q)  go = Less (m, most)  l2 = SequenceInsert (l, q)") + JOINED,
+    "of few steps, until a condition fails": loop(
+        "m = ReduceMax <keepdims = 0> (q)  go = Less (m, most)  l2 = SequenceInsert (l, q)", count="two") + JOINED,
     "read by another loop": APPEND + """r = SequenceLength (s)
         y = Loop (r, , h) <body = b2 (int64 j, bool d, float[2, 3] g) => (bool on, float[2, 3] w) {
             on = Identity (d)  back = Sub (minus, j)  z = SequenceAt (s, back)  t = Sub (z, g)  w = Mul (t, half) }>""",
@@ -49,7 +51,8 @@ LISTS = {  # the graph, which has the output y
 def graph(text: str, output: str = "y") -> Any:
     return parsed(f"""g (float[T, 2, 3] x, float[2, 3] h) => ({output}) {{
         one = Constant <value = int64 {{1}}> ()  minus = Constant <value = int64 {{-1}}> ()
-        half = Constant <value = float {{0.5}}> ()  most = Constant <value = float {{0.8}}> ()
+        two = Constant <value = int64 {{2}}> ()  half = Constant <value = float {{0.5}}> ()
+        most = Constant <value = float {{0.8}}> ()
         shape = Shape <start = 0, end = 1> (x)  n = Squeeze (shape)  e = SequenceEmpty <dtype = 1> ()
         row = Gather <axis = 1> (x, one)  d = Neg (row)  {text} }}""")
 

@@ -209,9 +209,8 @@ def _appending(
     t: Tracer, trip: Tensor | None, cond: Tensor | None, carried: list[Any], step: Step, times: Any
 ) -> list[Any] | None:  # fmt: skip
     """The results of a loop whose steps append items of fixed shapes to the sequences that it carries: it stacks them.
-    None for other loops, and for few steps."""
-    is_short = isinstance(times, int) and times <= UNROLL
-    if is_short or not all(isinstance(x, (Tensor, SequenceValue)) for x in carried):
+    None for other loops."""
+    if isinstance(times, int) and times <= 1 or not all(isinstance(x, (Tensor, SequenceValue)) for x in carried):
         return None
     counts: list[int] = []
     guards, mark = len(t.guards), len(t.fresh)
