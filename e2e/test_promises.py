@@ -152,6 +152,8 @@ NEEDS = {
     "InferenceSession.profile": "sum()",
     "TrainingSession static.create": "bytes(arg.model), loss",
     "TrainingSession.step": "batch()",
+    "TrainingSession.steps": "[batch()]",
+    "TrainingSession.freeze": "[]",
     "TrainingSession.accumulate": "batch()",
     "TrainingSession.evaluate": "batch()",
     "TrainingSession.gradients": "batch()",
@@ -172,7 +174,8 @@ BEFORE = {
     "TrainingSession.apply": "await all.TrainingSession.accumulate(batch())",
     # Gradients of an earlier call may wait.
     **dict.fromkeys(
-        ("TrainingSession.gradients", "TrainingSession.fit"), "await all.TrainingSession.apply().catch(() => {})"
+        ("TrainingSession.steps", "TrainingSession.gradients", "TrainingSession.fit"),
+        "await all.TrainingSession.apply().catch(() => {})",
     ),
 }
 # onnxruntime-common's own functions

@@ -56,9 +56,9 @@ export class SessionWeights {
     return this.inTurn(async () => this.trained.freeze(patterns(names), true));
   }
 
-  /** Steps change these weights again. @param {string | string[]} [names] or patterns @returns {Promise<string[]>} */
-  async unfreeze(names = '*') {
-    return this.inTurn(async () => this.trained.freeze(patterns(names), false));
+  /** Steps change these weights again. @param {string | string[] | null} [names] or patterns @returns {Promise<string[]>} */
+  async unfreeze(names) {
+    return this.inTurn(async () => this.trained.freeze(patterns(names ?? '*'), false));
   }
 
   /** Replaces weights. @param {Record<string, any>} tensors by name */
