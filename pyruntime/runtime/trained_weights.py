@@ -16,8 +16,9 @@ FORMAT = "pyruntime-training/1"  # of checkpoints
 # Metadata of checkpoints and adapters. `load` applies those of metadata_of, but not the seed: it is an option.
 KNOWN = [
     "format", "step", "batch", "waiting", "good_batches", "loss_scale", "optimizer", "seed", "adapter_config",
-    "missed", "plateau_bad", "plateau_best", "plateau_factor", "plateau_wait",
+    "plateau_bad", "plateau_best", "plateau_factor", "plateau_wait",
 ]  # fmt: skip
+MISSED = "missed/"  # before the name of a weight: in how many steps it was frozen
 MOST_NAMES = 3  # in a warning
 IDLE = "idle/"  # before names of states that tell which rows of moments are 0; checkpoints do not have them
 AVERAGE = "average/"  # before names of the averages of weights
@@ -137,7 +138,8 @@ class TrainedWeights:
                 check_type(name, dtype)
             else:
                 others.append(f'tensor "{name}"')
-        others += [f'metadata "{key}"' for key in metadata.keys() if key not in KNOWN]
+        known = [*KNOWN, *[MISSED + name for name in names]]
+        others += [f'metadata "{key}"' for key in metadata.keys() if key not in known]
         if len(others) == 0:
             return ""
         more = f" and {len(others) - MOST_NAMES} more" if len(others) > MOST_NAMES else ""
@@ -215,8 +217,9 @@ def metadata_of(
         "optimizer": optimizer,
         "seed": str(numbers.seed),
     }
-    if any(missed > 0 for missed in trained.missed):
-        found = {**found, "missed": ",".join([str(missed) for missed in trained.missed])}
+    for n, weight in enumerate(trained.listed(True)):
+        if trained.missed[n] > 0:
+            found = {**found, MISSED + weight.name: str(trained.missed[n])}
     if not plateau.is_known:
         return found
     return {
@@ -238,7 +241,7 @@ def go_on_from(
     if metadata.get("format", "") == FORMAT and theirs != optimizer:
         raise InvalidInput(f"the checkpoint is of optimizer {theirs}, the session has {optimizer}")
     counts = [_count(metadata, key) for key in ["step", "batch", "waiting", "good_batches"]]
-    missed = _missed(metadata, len(trained.missed), counts[0])
+    missed = [_missed(metadata, MISSED + weight.name, counts[0]) for weight in trained.listed(True)]
     if numbers.is_dynamic and "loss_scale" in metadata:
         scale = number(metadata["loss_scale"])
         if not (LEAST_SCALE <= scale <= MOST_SCALE):
@@ -260,21 +263,15 @@ def _read_plateau(metadata: Mapping[str, str], plateau: Plateau, number: Callabl
     plateau.best, plateau.factor, plateau.is_known = best, factor, is_known
 
 
-def _missed(metadata: Mapping[str, str], count: int, step: int) -> list[int]:
-    """For each trained weight in how many steps it was frozen. Errors: InvalidInput"""
-    if "missed" not in metadata:
-        return [0 for _ in range(count)]
-    found = [_number("missed", text) for text in metadata["missed"].split(",")]
-    if len(found) != count or any(missed > step for missed in found):
-        raise InvalidInput(f'the checkpoint says missed "{metadata["missed"]}"', hint="it is damaged")
-    return found
+def _missed(metadata: Mapping[str, str], key: str, steps: int) -> int:
+    missed = _count(metadata, key)
+    if missed > steps:
+        raise InvalidInput(f'the checkpoint says {key} "{missed}"', hint=f"it has {steps} steps")
+    return missed
 
 
 def _count(metadata: Mapping[str, str], key: str) -> int:
-    return _number(key, metadata.get(key, "0"))
-
-
-def _number(key: str, text: str) -> int:
+    text = metadata.get(key, "0")
     if len(text) < 1 or len(text) > 15 or any(c not in "0123456789" for c in text):
         raise InvalidInput(f'the checkpoint says {key} "{text}"', hint="a number is expected")
     return int(text)

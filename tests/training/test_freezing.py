@@ -64,6 +64,22 @@ def test_a_checkpoint_goes_on_with_the_counts_of_each_weight() -> None:
         assert b.step(batch(4)).step == 1
 
 
+def test_a_checkpoint_for_fewer_weights() -> None:
+    """Each weight has its own count, whichever others a session trains."""
+    with TrainingSession(dense(), **CLASSES) as a, TrainingSession(dense(), **CLASSES, trainable=["b1", "w2"]) as b:
+        a.freeze(["w1", "w2"])
+        for _ in range(3):
+            a.step(batch(4))
+        with pytest.warns(RuntimeWarning, match='does not load: tensor "w1"') as told:
+            b.load(a.state())
+        assert "w2" not in str(told[0].message)
+        before = b.weights()
+        b.step(batch(4))
+        change = np.abs(b.weights()["w2"] - before["w2"])
+        np.testing.assert_allclose(change, 1e-3, rtol=0.1)  # Adam's first step, where others are in their fourth
+        assert (b.weights()["b1"] != before["b1"]).all()
+
+
 def test_what_is_refused() -> None:
     with TrainingSession(dense(), **CLASSES, frozen="b2") as s:
         for names in ["other", ["w1", "b2"]]:
