@@ -37,8 +37,9 @@ class NotAppended(UnsupportedOp):
     """A step does more with a carried sequence than to append items."""
 
 
-def items_of(t: Tracer, x: SequenceValue) -> tuple[Any, ...]:
-    """The items. Errors: NotAppended; NeedsValue if feeds decide their number; UnsupportedOp if a condition does"""
+def items_of(t: Tracer, x: SequenceValue, name: str = "a sequence") -> tuple[Any, ...]:
+    """The items. name: in messages. Errors: NotAppended; NeedsValue if feeds decide their number; UnsupportedOp if a
+    condition does"""
     if isinstance(x, Appended):
         raise NotAppended("a loop reads a sequence that it carries")
     if x.rows is None:
@@ -48,7 +49,7 @@ def items_of(t: Tracer, x: SequenceValue) -> tuple[Any, ...]:
         t.settle((count,))
         if x.count is not None:
             t.static(x.count)
-        raise t.unsupported("the length of a sequence is known only when a loop has ended", "join its items")
+        raise t.unsupported(f"the length of {name} is known only when a loop has ended", "join its items")
     return tuple([t.squeeze(t.slice(rows, 0, n, 1), [0]) for n in range(count)])
 
 

@@ -131,10 +131,10 @@ def trace_graph(
             raise InvalidModel(f'input "{v.name}" has no type')
     tracer = _GraphTracer(t, graph, constants, budget or Budget(), None if t.differentiates else takes_node)
     t.subgraph, t.named = tracer.subgraph, tracer.value
-    outputs = [
-        SequenceValue(items_of(t, x), x.dtype) if isinstance(x, SequenceValue) else x for x in tracer.graph(graph, env)
-    ]
-    named = dict(zip([o.name for o in graph.outputs], outputs, strict=True))
+    named = dict(zip([o.name for o in graph.outputs], tracer.graph(graph, env), strict=True))
+    for name, x in named.items():
+        if isinstance(x, SequenceValue):
+            named[name] = SequenceValue(items_of(t, x, f'the output "{name}"'), x.dtype)
     return TracedGraph(
         t.block, feeds, named, t.guards, env, t.known_tensors(), tracer=t, updates=t.updates
     )  # fmt: skip

@@ -165,12 +165,8 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
 def _with_step(graph: Graph, recipe: Recipe, weights: Sequence[str], mode: TrainingMode, loss: str) -> Graph:
     """The graph with the operators that change weights. loss: the value whose gradients they take"""
     attrs = {"recipe": replace(recipe, losses=()).to_json(), "weights": json.dumps(weights)}
-    inputs, outputs, first, sums = (
-        [Value(NUMBERS, TensorType(F32, (COUNT + OWN * len(weights),)))],
-        [LOSS, RESULT],
-        [],
-        [],
-    )
+    inputs = [Value(NUMBERS, TensorType(F32, (COUNT + OWN * len(weights),)))]
+    outputs, first, sums = [LOSS, RESULT], [], []
     if recipe.accumulates:
         sums = [f"{COPY}{name}/sum" for name in weights]
         first = [Node("Apply", DOMAIN, 1, "optimizer", (NUMBERS, APPLY, *weights), (APPLIED, *sums), attrs)]
