@@ -52,7 +52,7 @@ MADE = """
       TextGenerator: new TextGenerator(writing, { chatTemplate: '{{ messages[0].role }}' }),
       'TextGenerator static': TextGenerator,
       Tensor: new ort.Tensor('float32', new Float32Array(12), [1, 3, 2, 2]), 'Tensor static': ort.Tensor,
-      'index module': ort, 'extras module': extras, 'models static': ort.models,
+      'index module': ort, 'extras module': extras, 'models static': ort.models, writing,
     };
   };
   const all = await made();
@@ -164,8 +164,8 @@ NEEDS = {
     "ArtifactSession.loadParametersBuffer": "await all.ArtifactSession.getContiguousParameters()",
     "Batcher static.new": "all.Batcher.session",
     "Batcher.run": "{ x: new ort.Tensor('float32', new Float32Array(4), [1, 4]) }",
-    "TextGenerator static.new": "all.TextGenerator.model.session",
-    "TextGenerator static.create": "all.TextGenerator.model.session, { tokenizer: '/site/text/tokenizer.json' }",
+    "TextGenerator static.new": "all.writing",
+    "TextGenerator static.create": "all.writing, { tokenizer: '/site/text/tokenizer.json' }",
     "TextGenerator.applyChatTemplate": "[{ role: 'user' }], { tokenize: false }",
     "TextGenerator.generate": "[1], { maxTokens: 1 }",
     "TextGenerator.stream": "[1], { maxTokens: 1 }",
