@@ -46,7 +46,7 @@ class TrainedWeights:
         self.count = count
         self.copies = copies
         self.moments = moments
-        self.frozen: list[str] = []
+        self.is_frozen = [False for _ in range(count)]
         self.missed = [0 for _ in range(count)]  # in how many steps each was frozen
 
     def listed(self, trainable_only: bool) -> list[TrainedWeight]:
@@ -57,26 +57,22 @@ class TrainedWeights:
         all that are frozen. Errors: InvalidInput"""
         names = [weight.name for weight in self.listed(True)]
         found = chosen(names, patterns)
-        self.frozen = [name for name in names if (is_frozen if name in found else name in self.frozen)]
-        return self.frozen[0:]
+        self.is_frozen = [is_frozen if name in found else self.is_frozen[n] for n, name in enumerate(names)]
+        return [name for n, name in enumerate(names) if self.is_frozen[n]]
 
     def changing(self) -> list[TrainedWeight]:
         """Those that are not frozen."""
-        return [weight for weight in self.listed(True) if weight.name not in self.frozen]
+        return [weight for n, weight in enumerate(self.listed(True)) if not self.is_frozen[n]]
 
     def after_step(self) -> None:
-        for n, weight in enumerate(self.listed(True) if len(self.frozen) > 0 else []):
-            if weight.name in self.frozen:
-                self.missed[n] += 1
+        self.missed = [missed + 1 if self.is_frozen[n] else missed for n, missed in enumerate(self.missed)]
 
     def numbers(self, numbers: StepNumbers) -> list[float]:
         """Those that weights have in the feed of a step (OWN)."""
         usual = numbers.of_weight(0)
         found: list[float] = []
-        for n, weight in enumerate(self.listed(True)):
-            missed = self.missed[n]
-            is_frozen = len(self.frozen) > 0 and weight.name in self.frozen
-            found += [0.0, 0.0, 0.0] if is_frozen else usual if missed == 0 else numbers.of_weight(missed)
+        for n, missed in enumerate(self.missed):
+            found += [0.0, 0.0, 0.0] if self.is_frozen[n] else usual if missed == 0 else numbers.of_weight(missed)
         return found
 
     def named(self, name: str) -> TrainedWeight:
