@@ -173,9 +173,12 @@ class Nodes:
                 self.add("Mul", [column.name, row.name], shape, x.kind)
 
     def whole(self, x: Value) -> Value:
-        """Whole numbers, whose order rounding rarely decides: Tanh of many large numbers is nearly 1."""
+        """Whole numbers, whose order rounding rarely decides: Tanh of many large numbers is nearly 1. For a decision
+        alone: a sine of large half floats, or of ones that rounding decides, is any number."""
         scaled = self.add("Mul", [x.name, self.number(14.3, x.kind)], x.shape, x.kind)
-        return self.add("Round", [scaled.name], x.shape, x.kind)
+        whole = self.add("Round", [scaled.name], x.shape, x.kind)
+        del self.values[-2:]
+        return whole
 
     def largest(self) -> None:
         """The index of the largest element, which gathers the rows of a table."""
