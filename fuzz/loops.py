@@ -172,9 +172,15 @@ class Nodes:
                 row = self.add("Unsqueeze", [y.name, self.constant([-2])], (*y.shape[:-1], 1, y.shape[-1]), y.kind)
                 self.add("Mul", [column.name, row.name], shape, x.kind)
 
+    def decisive(self) -> Value | None:
+        """A value to choose elements by. Integers in place of half floats, which onnxruntime rounds later than ONNX."""
+        return self.pick(INT if self.float_kind == TensorProto.FLOAT16 else self.float_kind, rank=1)
+
     def whole(self, x: Value) -> Value:
-        """Whole numbers, whose order rounding rarely decides: Tanh of many large numbers is nearly 1. For a decision
-        alone: a sine of large half floats, or of ones that rounding decides, is any number."""
+        """Whole numbers, whose order rounding rarely decides: Tanh of many large numbers is nearly 1. They are used for
+        nothing else: a sine of a number that rounding decides is any number."""
+        if x.kind == INT:
+            return x
         scaled = self.add("Mul", [x.name, self.number(14.3, x.kind)], x.shape, x.kind)
         whole = self.add("Round", [scaled.name], x.shape, x.kind)
         del self.values[-2:]
@@ -182,28 +188,29 @@ class Nodes:
 
     def largest(self) -> None:
         """The index of the largest element, which gathers the rows of a table."""
-        x = self.pick(rank=1)
+        x = self.decisive()
         if x is None:
             return
         index = self.add("ArgMax", [self.whole(x).name], x.shape[:-1], INT, axis=-1, keepdims=0)
         width = self.draw.pick(AXES)
         if np.prod(index.shape) * width <= LARGEST:
-            table = self.constant(self.draw.rng.normal(size=(x.shape[-1], width)), x.kind)
-            self.add("Gather", [table, index.name], (*index.shape, width), x.kind, axis=0)
+            table = self.constant(self.draw.rng.normal(size=(x.shape[-1], width)), self.float_kind)
+            self.add("Gather", [table, index.name], (*index.shape, width), self.float_kind, axis=0)
 
     def procedure(self) -> None:
         """A running sum, a sort, or a scatter of one element of each row: procedures in the body."""
-        x = self.pick(rank=1)
+        what = self.draw.pick(["CumSum", "TopK", "ScatterElements"])
+        x = self.pick(rank=1) if what == "CumSum" else self.decisive()
         if x is None or not x.shape[-1]:
             return
-        what = self.draw.pick(["CumSum", "TopK", "ScatterElements"])
         if what == "CumSum":
             made = self.add(what, [x.name, self.constant(-1)], x.shape, x.kind, reverse=self.draw.below(2))
             self.add("Tanh", [made.name], x.shape, x.kind)
         elif what == "TopK":
             count = self.draw.between(1, x.shape[-1])
             shape = (*x.shape[:-1], count)
-            self.add(what, [self.whole(x).name, self.constant([count])], shape, x.kind, axis=-1)
+            made = self.add(what, [self.whole(x).name, self.constant([count])], shape, x.kind, axis=-1)
+            self.values.remove(made)
             places = Value(self.name(), shape, INT)
             self.nodes[-1].output.append(places.name)
             self.values.append(places)

@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "codegen": "errors ir",
     "frontend": "errors ir host onnx",
     "ops": "errors ir host onnx frontend",
-    "passes": "errors ir onnx codegen runtime",
+    "passes": "errors ir onnx mathlib codegen runtime",
     "providers.wasm": "errors ir mathlib codegen",
     "providers.webgpu": "errors ir mathlib codegen runtime",
     "placement": "errors ir host codegen providers",

@@ -140,6 +140,35 @@ class Masked(Stack):
         return super().layer(n, self.node("Mul", self.node("Add", x, "all"), self.mask))
 
 
+class Fused(Stack):
+    """Layers that are fused into one kernel."""
+
+    def layer(self, n: int, x: str) -> str:
+        return self.node("Asinh", x)
+
+
+class Beside(Stack):
+    """A chain that is fused into one kernel, beside layers that are not."""
+
+    chain = "x"
+
+    def layer(self, n: int, x: str) -> str:
+        self.chain = self.node("Asinh", self.chain)
+        return super().layer(n, x)
+
+    def end(self, x: str) -> str:
+        return self.node("Sub", x, self.chain)
+
+
+class Woven(Beside):
+    """A chain of the same kind that also reads the layers."""
+
+    def layer(self, n: int, x: str) -> str:
+        y = super().layer(n, x)
+        self.chain = self.node("Mul", self.chain, y)
+        return y
+
+
 class Cached(Stack):
     """Each layer has a cache of a length of its own."""
 
@@ -185,6 +214,7 @@ class Alternating(Stack):
 STACKS = [
     (Stack, 9, True), (OneSplit, 9, False), (OneExponent, 9, False), (AllStates, 9, True), (OneState, 9, False),
     (Tied, 9, False), (Joined, 9, False), (Skipping, 9, False), (Masked, 10, True), (Cached, 9, True),
+    (Fused, 30, False), (Fused, 40, False), (Beside, 9, False), (Woven, 9, False),
     (Growing, 9, False), (Lengthening, 9, False), (Alternating, 14, True), (Stack, 1, False), (Stack, 7, False),
     (Stack, 8, True), (Stack, 40, True),
 ]  # fmt: skip

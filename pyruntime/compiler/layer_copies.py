@@ -66,6 +66,7 @@ class LayerCopies:
         self.renamed: dict[int, tuple[Mapping[str, str], Copies]] = {}
         self.leaves = {name: t for n in COMPARED for k in self.kernels[n] for name, t in _leaves(k)}
         self.symbols = {s for n in COMPARED for k in self.kernels[n] for s in symbols_of(k)}
+        self._check_carried()
         for n in (FIRST, BEFORE):
             self._check_values(n)
         first, self.step = self._step(FIRST), self._step(BEFORE)
@@ -78,6 +79,23 @@ class LayerCopies:
             for x, y in self.layers.names(n).items():
                 if x in asked and x != y and asked[x].read() != self.layers.graph.weights[y].read():
                     raise NotEqual
+
+    def _check_carried(self) -> None:
+        """From layer to layer, values pass through a tensor that is stored. If a layer is fused into the next one, as
+        one of Tanh alone is, the kernel after them all has the nodes of the traced layers only. Errors: NotEqual"""
+        stored = self.made[MODEL] | self.made[BEFORE] | self.traced.known
+        makers = {x: node for node in self.layers.nodes(MODEL) for x in node.outputs}
+        before = {x for node in self.layers.nodes(BEFORE) for x in node.outputs}
+        of_model = self.layers.names(MODEL, BEFORE)
+        todo = {of_model[x] for node in self.layers.nodes(MODEL) for x in node.inputs if x in before}
+        while todo:
+            x = todo.pop()
+            t = self.traced.values.get(x)
+            if isinstance(t, Tensor) and t.uid in stored:
+                continue
+            if x in before:
+                raise NotEqual
+            todo.update(makers[x].inputs if x in makers else ())
 
     def _check_values(self, layer: int) -> None:
         """Compare the values of this layer and the next one: their shapes and, where the compiler knows them, their

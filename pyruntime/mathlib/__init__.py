@@ -7,7 +7,7 @@ bit operations. float32 needs 32-bit lanes only: no loads, no branches, no fused
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 from pyruntime.ir.dtype import BF16, F16, F32, F64, DType
 from pyruntime.ir.expr import GRADUAL, Expr, cast, rewrite, walk
@@ -43,6 +43,20 @@ def expand(e: Expr) -> Expr:
     """e without transcendental nodes, pow, and rem and mod of floats. A subexpression that is used more than once is
     one object: the result is a graph, not a tree, so visit each object once (`Expr.key` does not)."""
     return rewrite(e, _visit) if any(x.op in _EXPANDED for x in walk(e)) else e
+
+
+def depth(e: Expr) -> int:
+    """How many operations of `expand(e)` are nested in one another."""
+    found: dict[int, int] = {}
+    for x in walk(e):
+        own = _depth_of(x.op, x.dtype) if x.op in _EXPANDED and x.dtype.is_float else 1
+        found[id(x)] = own + max([found[id(a)] for a in x.args], default=0)
+    return found[id(e)]
+
+
+@cache
+def _depth_of(op: str, dtype: DType) -> int:
+    return depth(expand(Expr(op, (Expr("var", (), dtype, 0),) * (2 if op in BINARY else 1), dtype)))
 
 
 def _visit(e: Expr) -> Expr | None:

@@ -12,7 +12,7 @@ from onnx import helper
 from kit import interpret
 from pyruntime import InferenceSession
 from pyruntime.errors import UnsupportedOp
-from tests.ops.compare import by_onnx, by_session
+from tests.ops.compare import by_onnx, by_session, check, parsed
 from tests.ops.node import check_node, f32, floats, ints, node_model, run_node
 
 EDGES = np.array([0.0, -0.0, 1.5, -1.5, 2.5, -2.5, np.inf, -np.inf, np.nan, 88.0, -104.0, 1e-40], np.float32)
@@ -32,6 +32,18 @@ def test_unary_edges(op: str, opset: int) -> None:
     if op in ("HardSwish", "Softsign", "Elu", "Selu"):
         x = x[np.isfinite(x)]
     check_node(op, [x], opset)
+
+
+@pytest.mark.parametrize("dtype", ["float", "double"])
+@pytest.mark.parametrize("length", [20, 26, 33])
+@pytest.mark.parametrize("ops", ["Asinh", "Log Exp", "Sin Cos", "Tanh Erf"])
+def test_long_chains(ops: str, length: int, dtype: str) -> None:
+    """Functions of functions, whose definitions written out would be nested too deep for one kernel."""
+    names = ops.split()
+    text = " ".join(f"v{n + 1} = {names[n % len(names)]} (v{n})" for n in range(length))
+    m = parsed(f"g ({dtype}[5] v0) => ({dtype}[5] v{length}) {{ {text} }}")
+    v0 = np.linspace(0.1, 0.9, 5).astype({"float": np.float32, "double": np.float64}[dtype])
+    check(m, {"v0": v0}, by_onnx, 1e-4)
 
 
 SMALL = {"Mish": lambda x: x * np.tanh(np.log1p(np.exp(x))), "Softplus": lambda x: np.log1p(np.exp(x))}

@@ -17,10 +17,12 @@ from pyruntime.ir.expr import Expr, cast, is_view, rewrite, rewrite_loads, subst
 from pyruntime.ir.kernel import Block, Call, For, Kernel, Loops, Map, Reduce, Stmt, Store, Tensor, When
 from pyruntime.ir.shape import Shape
 from pyruntime.ir.statements import nodes, rebuild
+from pyruntime.mathlib import depth
 
 SCALAR = frozenset("at cast const mul add sub".split())
 MAX_INPUTS = 6  # read by a fused kernel; a GPU binds at least eight buffers, with its result and the faults
 MAX_NODES = 96  # nodes of a fused expression; larger ones spill registers and repeat shared work
+MAX_DEPTH = 250  # operations in one another, with functions written out: printing takes some of 1,000 frames for each
 
 
 def fuse(block: Block, outputs: Iterable[Tensor], routines: Mapping[str, Routine] | None = None) -> None:
@@ -107,7 +109,7 @@ def _inline(e: Expr, extents: Shape, uses: Counter[int], keep: set[int]) -> Expr
             if not _reads_once(x, axes) or not (alone or _dequantises(producer.expr)):
                 return None
             budget[0] -= len(walk(producer.expr))
-            if budget[0] < 0:
+            if budget[0] < 0 or depth(e) + depth(producer.expr) > MAX_DEPTH:
                 return None
         return substitute(producer.expr, x.args)
 
