@@ -7,7 +7,7 @@ bit operations. float32 needs 32-bit lanes only: no loads, no branches, no fused
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 
 from pyruntime.ir.dtype import BF16, F16, F32, F64, DType
 from pyruntime.ir.expr import GRADUAL, Expr, cast, rewrite, walk
@@ -49,14 +49,19 @@ def depth(e: Expr) -> int:
     """How many operations of `expand(e)` are nested in one another."""
     found: dict[int, int] = {}
     for x in walk(e):
-        own = _depth_of(x.op, x.dtype) if x.op in _EXPANDED and x.dtype.is_float else 1
+        own = _depth_of(x.op, x.dtype) if x.op in _EXPANDED else 1
         found[id(x)] = own + max([found[id(a)] for a in x.args], default=0)
     return found[id(e)]
 
 
-@cache
 def _depth_of(op: str, dtype: DType) -> int:
-    return depth(expand(Expr(op, (Expr("var", (), dtype, 0),) * (2 if op in BINARY else 1), dtype)))
+    if (op, dtype) not in _DEPTHS:
+        args = (Expr("var", (), dtype, 0),) * (2 if op in BINARY else 1)
+        _DEPTHS[op, dtype] = depth(expand(Expr(op, args, dtype))) if dtype.is_float else 1
+    return _DEPTHS[op, dtype]
+
+
+_DEPTHS: dict[tuple[str, DType], int] = {}
 
 
 def _visit(e: Expr) -> Expr | None:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import helper, parser
 
@@ -26,6 +27,30 @@ def bits(shape: Any, sizes: Any, rng: Any) -> Any:
 
 def positive(shape: Any, sizes: Any, rng: Any) -> Any:
     return rng.uniform(0.5, 2, shape)
+
+
+@pytest.mark.parametrize("width", [7, 8, 9, 64])
+def test_a_row_whose_first_pass_stores_and_second_reads_the_input(width: int) -> None:
+    """The result must not take the memory of x: the pass that stores c reads x after that."""
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+    g (float[3,{width}] x, float[{width}] w) => (float[3,{width}] y) {{
+        m = ReduceMean <axes = [-1], keepdims = 1> (x)
+        a = Tanh (x)
+        b = Mul (a, w)
+        c = Sub (b, m)
+        d = Abs (x)
+        e = Add (d, c)
+        f = Tanh (e)
+        n = ReduceMean <axes = [-1], keepdims = 1> (f)
+        h = Mul (c, w)
+        y = Sub (h, n)
+    }}"""
+    rng = np.random.default_rng(0)
+    feeds = {"x": rng.normal(size=(3, width)).astype(np.float32), "w": rng.normal(size=width).astype(np.float32)}
+    model = parser.parse_model(text).SerializeToString()
+    (expected,) = onnxruntime.InferenceSession(model).run(None, feeds)
+    (got,) = InferenceSession(model).run(None, feeds)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
 STATE = {"scale": "3", "b": "3", "mean": "3", "var": (positive, np.float32, "3")}

@@ -108,7 +108,7 @@ def overwrites(rows: Loops, source: Tensor) -> bool:
     written = False
     for s in unit.body:
         stores, loads = _uses(s, out, source)
-        if loads and (written or not isinstance(s, For)):
+        if loads and (written or not isinstance(s, For) or _reads_late(s, out, source)):
             return False
         for coords in (*stores, *loads):
             if not isinstance(s, For) or coords[-1].key() != Expr("var", (), coords[-1].dtype, s.var).key():
@@ -119,6 +119,16 @@ def overwrites(rows: Loops, source: Tensor) -> bool:
                 return False
         written = written or bool(stores)
     return written
+
+
+def _reads_late(s: Stmt, out: Tensor, source: Tensor) -> bool:
+    """Whether a pass over a row reads an element of `source` after it has written that of `out`."""
+    written = False
+    for b in statements([s]):
+        if written and any(x.op == "at" and x.value is source for x in nodes([b])):
+            return True
+        written = written or isinstance(b, Store) and b.target is out
+    return False
 
 
 def _uses(s: Stmt, out: Tensor, source: Tensor) -> tuple[list[Any], list[Any]]:
