@@ -87,15 +87,17 @@ class LayerCopies:
         makers = {x: node for node in self.layers.nodes(MODEL) for x in node.outputs}
         before = {x for node in self.layers.nodes(BEFORE) for x in node.outputs}
         of_model = self.layers.names(MODEL, BEFORE)
-        todo = {of_model[x] for node in self.layers.nodes(MODEL) for x in node.inputs if x in before}
+        todo = [of_model[x] for node in self.layers.nodes(MODEL) for x in node.inputs if x in before]
+        seen: set[str] = set()
         while todo:
             x = todo.pop()
             t = self.traced.values.get(x)
-            if isinstance(t, Tensor) and t.uid in stored:
+            if x in seen or isinstance(t, Tensor) and t.uid in stored:
                 continue
+            seen.add(x)
             if x in before:
                 raise NotEqual
-            todo.update(makers[x].inputs if x in makers else ())
+            todo += makers[x].inputs if x in makers else ()
 
     def _check_values(self, layer: int) -> None:
         """Compare the values of this layer and the next one: their shapes and, where the compiler knows them, their
