@@ -22,7 +22,7 @@ from pyruntime.api.providers import _OPTIONS as PROVIDERS
 from pyruntime.cli import COMMANDS, main
 from pyruntime.runtime.adapter_config import APPLIED, METADATA, REFUSED, WITHOUT_EFFECT
 from pyruntime.runtime.step_numbers import StepNumbers
-from pyruntime.runtime.trained_weights import KNOWN, TrainedWeight, TrainedWeights, metadata_of
+from pyruntime.runtime.trained_weights import KNOWN, MISSED, TrainedWeight, TrainedWeights, metadata_of
 from pyruntime.session.run_options import RunOptions as Options
 from pyruntime.training.files import onnx_adapter, safetensors
 from pyruntime.training.files.safetensors import Stored
@@ -147,7 +147,7 @@ def test_each_field_of_the_formats_is_in_one_table() -> None:
     numbers.plateau.is_known = True
     trained = TrainedWeights([TrainedWeight("w", [2], "float32")], 1, [], {})
     trained.missed = [1]
-    assert {*metadata_of(numbers, trained, "adam", repr), "adapter_config"} == {*KNOWN}
+    assert {*metadata_of(numbers, trained, "adam", repr), "adapter_config"} == {*KNOWN, f"{MISSED}w"}
     fields = [*APPLIED, *WITHOUT_EFFECT, *REFUSED]
     assert len(fields) == len(set(fields))
     text = (ROOT / "docs/use/adapters.md").read_text()
