@@ -307,8 +307,11 @@ class Check:
     def concurrently(self, runs: Sequence[tuple[InferenceSession, Any, Any]]) -> None:
         """Runs sessions with feeds in a thread each, and compares."""
 
+        together = threading.Barrier(len(runs))
+
         def several(session: InferenceSession, f: Any, e: Any) -> None:
             for _ in range(5):
+                together.wait()
                 self.compare(lambda: session.run(None, f), e)
 
         threads = [threading.Thread(target=several, args=run, daemon=True) for run in runs]

@@ -22,7 +22,7 @@ from pyruntime.mathlib import depth
 SCALAR = frozenset("at cast const mul add sub".split())
 MAX_INPUTS = 6  # read by a fused kernel; a GPU binds at least eight buffers, with its result and the faults
 MAX_NODES = 96  # nodes of a fused expression; larger ones spill registers and repeat shared work
-MAX_DEPTH = 250  # operations in one another, with functions written out: printing takes some of 1,000 frames for each
+MAX_DEPTH = 250  # nested operations, with functions written out: printing recurses, and Python has 1,000 frames
 
 
 def fuse(block: Block, outputs: Iterable[Tensor], routines: Mapping[str, Routine] | None = None) -> None:

@@ -72,7 +72,7 @@ class Shares(Hostile):
     def job(self, job, inputs, outputs):
         job()
         self.product = outputs[0].copy()
-        time.sleep(0.002)
+        time.sleep(0.02)
         rows = min(map(len, (self.product, outputs[0])))
         outputs[0][:rows] = self.product[:rows]
 
