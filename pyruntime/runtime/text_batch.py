@@ -341,7 +341,7 @@ class TextBatch:
 
     async def _freeing(self, chats: list[Chat], work: Callable[[], Awaitable[None]]) -> None:
         """Do work, and free tensors on the GPU that neither these texts nor the decoders use afterwards."""
-        before, given = self._used(chats), self._given(chats)  # what was given is not ours to free
+        before, given = self._used(chats), self._given(chats)  # the caller frees what it gave
         try:
             await work()
         finally:

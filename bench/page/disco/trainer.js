@@ -6,14 +6,14 @@ import * as wasm from '@tensorflow/tfjs-backend-wasm';
 const { tf, aggregation, data, defaultTasks, TrainingSchemes } = disco;
 const given = defaultTasks.titanic.getTask();
 const ROUND = 36; // steps: two epochs of 18 batches
-// The task of disco's repository in 2024; this package's older one feeds the passenger's number, too, and has RMSprop.
+// As disco's repository had the task in 2024. The one on npm is older: it also reads PassengerId, and trains by RMSprop.
 const modelCompileData = { ...given.trainingInformation.modelCompileData, optimizer: 'adam' };
 const task = { ...given, trainingInformation: { ...given.trainingInformation, epochs: 10, roundDuration: ROUND, modelCompileData } };
 const logger = { success() {}, error() {} };
 /** @typedef {{ x: number[], y: number }[]} Rows */
 /** Clients of a round that wait for the others. @typedef {{ weights: any, done: (mean: any) => void }[]} Waiting */
 
-/** Gives weights, and gets the mean once all clients of the page have given theirs. */
+/** Sends its weights, and receives their mean once all clients of the page have sent theirs. */
 class Client extends disco.Client {
   /** @param {any} model @param {Waiting} waiting @param {number} count of all clients */
   constructor(model, waiting, count) {
