@@ -420,8 +420,8 @@ def _model(
     going, new, stacked = made
     names = [body.add("Identity", [v.name], v.shape, v.kind) for v in (*new, *stacked)]
     ranked = draw.chance(0.6)
-    outputs = [_info(v.name, v.shape if ranked else None, v.kind) for v in names]
-    states = [_info(s.name, s.shape if ranked else None, s.kind) for s in found.states]
+    outputs = [info(v.name, v.shape if ranked else None, v.kind) for v in names]
+    states = [info(s.name, s.shape if ranked else None, s.kind) for s in found.states]
     final = [f"s{n}_out" for n in range(len(new))]
     stacks = [f"y{n}" for n in range(len(stacked))]
     fed = [s.name.removesuffix("_in") for s in found.states]
@@ -432,15 +432,15 @@ def _model(
         outer.nodes.append(helper.make_node("Sub", [count.name, outer.constant(1)], ["last"]))
         limit = np.asarray(draw.pick([0, 1, 2, 6, 40]), np.int64)
         outer.weights.append(tensor(limit, "limit"))
-        inputs = [_info("turn", (), INT), _info("going", (), BOOL), *states]
-        inner = helper.make_graph(body.nodes, "body", inputs, [_info("going_on", (), BOOL), *outputs], body.weights)
+        inputs = [info("turn", (), INT), info("going", (), BOOL), *states]
+        inner = helper.make_graph(body.nodes, "body", inputs, [info("going_on", (), BOOL), *outputs], body.weights)
         limits = {"length": count.name, "fed": "trip", "none": "", "far": outer.constant(2**62)}
         given = [limits[found.limit], "go" if found.start else "", *fed]
         node = helper.make_node("Loop", given, [*final, *stacks], body=inner)
         if stacks and draw.chance(0.3):
             joins = [_as_list(outer, node, stacked[-1].kind)]
     else:
-        slices = [_info(_slice(x).name, x.shape if ranked else None, x.kind) for x in found.scanned]
+        slices = [info(_slice(x).name, x.shape if ranked else None, x.kind) for x in found.scanned]
         inner = helper.make_graph(body.nodes, "body", [*states, *slices], outputs, body.weights)
         given = [*fed, *(x.name for x in found.scanned)]
         node = helper.make_node("Scan", given, [*final, *stacks], body=inner, **_scan(draw, found, stacked))
@@ -454,8 +454,8 @@ def _as_list(outer: Nodes, loop: onnx.NodeProto, kind: int) -> onnx.NodeProto:
     body = loop.attribute[0].g
     item, stack, states = body.output.pop(), loop.output.pop(), len(body.input) - 2
     for name, values in (("list", body.input), ("longer", body.output)):
-        info = helper.make_tensor_sequence_value_info(name, kind, None)
-        values.insert(states + (2 if name == "list" else 1), info)
+        sequence = helper.make_tensor_sequence_value_info(name, kind, None)
+        values.insert(states + (2 if name == "list" else 1), sequence)
     body.node.append(helper.make_node("SequenceInsert", ["list", item.name], ["longer"]))
     outer.nodes.append(helper.make_node("SequenceEmpty", [], ["empty"], dtype=kind))
     loop.input.append("empty")
@@ -478,13 +478,13 @@ def _scan(draw: Draw, found: Recurrence, stacked: list[Value]) -> dict[str, Any]
 
 
 def _inputs(found: Recurrence, steps: int | str) -> list[onnx.ValueInfoProto]:
-    values = [_info(s.name.removesuffix("_in"), s.shape, s.kind) for s in found.states]
-    values += [_info(w.name, w.shape, w.kind) for w in found.outside]
+    values = [info(s.name.removesuffix("_in"), s.shape, s.kind) for s in found.states]
+    values += [info(w.name, w.shape, w.kind) for w in found.outside]
     for x, axis in zip(found.scanned, found.axes, strict=True):
-        values.append(_info(x.name, (*x.shape[:axis], steps, *x.shape[axis:]), x.kind))
-    values += [_info("trip", (), INT)] if found.limit == "fed" else []
-    return values + ([_info("go", (), BOOL)] if found.start else [])
+        values.append(info(x.name, (*x.shape[:axis], steps, *x.shape[axis:]), x.kind))
+    values += [info("trip", (), INT)] if found.limit == "fed" else []
+    return values + ([info("go", (), BOOL)] if found.start else [])
 
 
-def _info(name: str, shape: tuple[int | str, ...] | None, kind: int) -> onnx.ValueInfoProto:
+def info(name: str, shape: tuple[int | str, ...] | None, kind: int) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, kind, shape)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import onnx
 
-from fuzz import feeds, gradients, hostile, loops, models, programs, rare_nodes, seeds
+from fuzz import feeds, gradients, hostile, layers, loops, models, programs, rare_nodes, seeds
 from fuzz.case import Case
 from fuzz.draw import Draw
 from fuzz.graphs import Around
@@ -112,6 +112,7 @@ TARGETS: dict[str, Maker] = {
     "rare": rare,
     "models": models.case,
     "loops": loops.case,
+    "layers": layers.case,
     "feeds": feeds.case,
     "hostile": hostile.case,
     "programs": programs.case,

@@ -7,12 +7,14 @@ A map that is the only reader of a result moves into the kernel that makes the r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from pyruntime.codegen.provider import Routine
 from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.expr import Expr, cast, rewrite_loads, substitute, walk
 from pyruntime.ir.kernel import Block, Call, Map, Reduce, Tensor
+from pyruntime.mathlib import depth
+from pyruntime.passes.fusion.map_fusion import MAX_DEPTH, MAX_NODES
 
 
 def absorb(block: Block, routines: Mapping[str, Routine], outputs: Iterable[Tensor]) -> None:
@@ -50,17 +52,16 @@ def _source(
 
 
 def _absorb_map(source: Call | Reduce, t: Tensor, kernel: Map, routines: Mapping[str, Routine]) -> bool:
-    order = _order(kernel, t)
+    loads = {x.key(): x for x in walk(kernel.expr) if x.op == "at" and x.value is t}
+    order = _order(kernel, t, loads.values())
     if order is None:
         return False
+    (load,) = loads.values()
     own = source.epilogue
-
-    def visit(e: Expr) -> Expr | None:
-        if e.value is not t:
-            return None
-        return Expr("arg", (), t.dtype, 0) if own is None else substitute(own, e.args)
-
-    value = cast(rewrite_loads(kernel.expr, visit), kernel.out.dtype)
+    before = Expr("arg", (), t.dtype, 0) if own is None else substitute(own, load.args)
+    value = cast(rewrite_loads(kernel.expr, lambda e: before if e.value is t else None), kernel.out.dtype)
+    if len(walk(value)) > MAX_NODES or depth(value) > MAX_DEPTH:
+        return False
     if isinstance(source, Call):
         before = source.order or tuple(range(t.rank))
         order = tuple([before[n] for n in order])
@@ -79,14 +80,11 @@ def _absorb_map(source: Call | Reduce, t: Tensor, kernel: Map, routines: Mapping
     return True
 
 
-def _order(kernel: Map, t: Tensor) -> tuple[int, ...] | None:
+def _order(kernel: Map, t: Tensor, loads: Collection[Expr]) -> tuple[int, ...] | None:
     """For each axis of the map the axis of t that it follows; None unless the map reads each element of t once."""
-    if kernel.out.rank != t.rank:
+    if kernel.out.rank != t.rank or len(loads) != 1:
         return None
-    loads = {x.key(): x for x in walk(kernel.expr) if x.op == "at" and x.value is t}
-    if len(loads) != 1:
-        return None
-    (load,) = loads.values()
+    (load,) = loads
     order: dict[int, int] = {}
     for axis, c in enumerate(load.args):
         if c.op == "index" and kernel.out.shape[c.value] == t.shape[axis]:

@@ -37,6 +37,7 @@ from pyruntime.ir.reference import NEUTRAL
 from pyruntime.ir.shape import Shape
 
 CHEAP = 6  # operations: a map with at most this many, none of them COSTLY, is recomputed instead of stored
+RECOMPUTED = 64  # nodes of such maps in one another: a chain of them would be computed again from its start each time
 COSTLY = frozenset("exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow div sqrt guard".split())
 REDUCTIONS = ("sum", "max", "min", "prod")
 
@@ -84,15 +85,22 @@ class _Group:
         extents are these, in this order
     members: the kernels, in order
     made: by uid, the outputs of the members (an alias's entry is its base)
+    recomputed: by uid, the operations of maps that are computed again where they are read, with those that they read
     """
 
     outer: Shape
     row: Shape
     members: list[Kernel] = field(default_factory=list)
     made: dict[int, Tensor] = field(default_factory=dict)
+    recomputed: dict[int, int] = field(default_factory=dict)
 
     def add(self, kernel: Kernel) -> None:
         self.members.append(kernel)
+        if isinstance(kernel, Map) and _cheap(kernel.expr):
+            read = {self.made[t.uid].uid for t in kernel.inputs if t.uid in self.made}
+            count = len(walk(kernel.expr)) + sum(self.recomputed.get(uid, 0) for uid in read)
+            if count <= RECOMPUTED:
+                self.recomputed[kernel.out.uid] = count
         base = self.made[kernel.base.uid] if isinstance(kernel, Alias) else kernel.outputs[0]
         self.made[kernel.outputs[0].uid] = base
 
@@ -208,7 +216,7 @@ def _one_stored_map(group: _Group) -> bool:
         if not read <= {stored}:
             return False
         out = k.outputs[0].uid
-        if isinstance(k, Map) and (k is group.members[-1] or not _cheap(k.expr)):
+        if isinstance(k, Map) and (k is group.members[-1] or k.out.uid not in group.recomputed):
             stored, depends_on[out] = out, {out}
         else:
             depends_on[out] = set() if isinstance(k, Reduce) else read
@@ -243,7 +251,7 @@ class _Writer:
             if pending is not None:
                 self._store(pending)
             pending = None
-            if kernel is not self.members[-1] and _cheap(kernel.expr):
+            if kernel is not self.members[-1] and kernel.out.uid in self.group.recomputed:
                 self.values[kernel.out.uid] = kernel.expr
             else:
                 pending = kernel
@@ -293,7 +301,9 @@ class _Writer:
                 value = self.values[t.uid]
                 if isinstance(t.kernel, Reduce):
                     return value
-                return self._expression(value, self._indices(t.shape, row), row, registers)
+                # computed once: a chain of maps that read their operand twice would double with each of them
+                registers[t.uid] = self._expression(value, self._indices(t.shape, row), row, registers)
+                return registers[t.uid]
             return None
 
         return rewrite(e, visit)
