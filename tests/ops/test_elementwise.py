@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import ml_dtypes
@@ -44,6 +45,33 @@ def test_long_chains(ops: str, length: int, dtype: str) -> None:
     m = parsed(f"g ({dtype}[5] v0) => ({dtype}[5] v{length}) {{ {text} }}")
     v0 = np.linspace(0.1, 0.9, 5).astype({"float": np.float32, "double": np.float64}[dtype])
     check(m, {"v0": v0}, by_onnx, 1e-4)
+
+
+LAYERS = {
+    "functions": "y = Asinh (x)",
+    "a product with itself": "a = Tanh (x) b = Abs (a) y = Mul (a, b)",
+    "a choice of two": "a = Mul (x, half) b = Greater (x, c) y = Where (b, x, a)",
+    "rows": "m = ReduceMean <axes = [-1], keepdims = 1> (x) a = Abs (x) b = Mul (a, x) y = Sub (b, m)",
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize(
+    "head", ["MatMul (v, w)", "ReduceMax <axes = [-1], keepdims = 1> (v)", "Softmax <axis = 0> (v)"]
+)
+def test_long_chains_after_another_kernel(head: str, layer: str) -> None:
+    """Code does not double with each operation that reads the one before it twice, and is not nested too deep."""
+    count = 30
+    text = [f"x0 = {head}"]
+    for n in range(count):
+        own = re.sub(r"\b([abm])\b", rf"\g<1>{n}", LAYERS[layer])
+        text.append(re.sub(r"\by\b", f"x{n + 1}", re.sub(r"\bx\b", f"x{n}", own)))
+    model = parsed(
+        f"""g (float[1,6] v, float[6,6] w, float half, float c) => (float[1,M] x{count}) {{ {" ".join(text)} }}"""
+    )
+    rng = np.random.default_rng(0)
+    feeds = {"v": f32(rng.normal(size=(1, 6)) / 4), "w": f32(np.eye(6)), "half": f32(0.5), "c": f32(0.1)}
+    check(model, feeds, by_onnx, 1e-4)
 
 
 SMALL = {"Mish": lambda x: x * np.tanh(np.log1p(np.exp(x))), "Softplus": lambda x: np.log1p(np.exp(x))}

@@ -58,8 +58,8 @@ def _absorb_map(source: Call | Reduce, t: Tensor, kernel: Map, routines: Mapping
         return False
     (load,) = loads.values()
     own = source.epilogue
-    before = Expr("arg", (), t.dtype, 0) if own is None else substitute(own, load.args)
-    value = cast(rewrite_loads(kernel.expr, lambda e: before if e.value is t else None), kernel.out.dtype)
+    result = Expr("arg", (), t.dtype, 0) if own is None else substitute(own, load.args)
+    value = cast(rewrite_loads(kernel.expr, lambda e: result if e.value is t else None), kernel.out.dtype)
     if len(walk(value)) > MAX_NODES or depth(value) > MAX_DEPTH:
         return False
     if isinstance(source, Call):
