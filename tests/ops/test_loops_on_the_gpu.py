@@ -104,3 +104,50 @@ def test_long_sums_leave_loops(name: str, outside: int) -> None:
         if steps > 1:
             assert session.listing().count(" = sum over [") == outside
         same(session.run(None, feeds), by_onnxruntime(m, feeds))
+
+
+# Procedures in the body: an inner loop, the best four of 132, and running sums of 32 rows.
+PROCEDURES = {
+    "inner loop": ("""g (float[T, 2, 16, 1] x, float[2, 16, 16] start) => (float[2, 16, 16] h, float[T, 2, 16] y) {
+        h, y = Scan <num_scan_inputs = 1, body = b (float[2, 16, 16] s, float[2, 16, 1] v)
+                                                => (float[2, 16, 16] n, float[2, 16] o) {
+            four = Constant <value = int64 {4}> ()  last = Constant <value = int64[1] {-1}> ()
+            half = Constant <value = float {0.5}> ()
+            s1 = Loop (four, , s) <body = c (int64 i, bool go, float[2, 16, 16] u) => (bool on, float[2, 16, 16] w) {
+                on = Identity (go)  t = Softmax (u)  k = MatMul (t, u)  m = Add (u, k)  w = Mul (m, half) }>
+            n = Add (s1, v)  o = ReduceSum <keepdims = 0> (n, last) }> (start, x) }""", (2, 16, 1), (2, 16, 16)),
+    "beams": ("""g (float[T, 132] x, float[4] start) => (float[4] h, int64[T, 4] y) {
+        h, y = Scan <num_scan_inputs = 1, body = b (float[4] s, float[132] v) => (float[4] n, int64[4] o) {
+            four = Constant <value = int64[1] {4}> ()  rows = Constant <value = int64 {33}> ()
+            grid = Constant <value = int64[2] {4, 33}> ()  flat = Constant <value = int64[1] {-1}> ()
+            last = Constant <value = int64[1] {1}> ()  column = Unsqueeze (s, last)  g = Reshape (v, grid)
+            all = Add (g, column)  a = Reshape (all, flat)  best, at = TopK (a, four)  o = Div (at, rows)
+            n = Tanh (best) }> (start, x) }""", (132,), (4,)),
+    "running sums": ("""g (float[T, 32, 40] x, float[32, 40] start) => (float[32, 40] h, float[T, 32, 40] y) {
+        h, y = Scan <num_scan_inputs = 1, body = b (float[32, 40] s, float[32, 40] v)
+                                                => (float[32, 40] n, float[32, 40] o) {
+            axis = Constant <value = int64 {1}> ()  a = Add (s, v)  o = CumSum (a, axis)  n = Tanh (o) }> (start, x)
+    }""", (32, 40), (32, 40)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", [1, 9])
+@pytest.mark.parametrize("name", PROCEDURES)
+def test_procedures_in_bodies(name: str, steps: int) -> None:
+    text, x, start = PROCEDURES[name]
+    m = parsed(text)
+    rng = np.random.default_rng(steps)
+    feeds = {n: rng.standard_normal(s).astype(np.float32) for n, s in (("x", (steps, *x)), ("start", start))}
+    session = InferenceSession(m.SerializeToString(), providers=[GPU])
+    same(session.run(None, feeds), by_onnxruntime(m, feeds))
+    assert [n["loop"] for n in session.explain()["nodes"] if n["op"] == "Scan"] == ["written as one procedure"]
+
+
+def test_turns_share_a_dispatch() -> None:
+    """Greedy decoding on one workgroup: a turn has many steps, unless all invocations repeat long sums."""
+    m, feeds = build("greedy_loop", 100)
+    session = InferenceSession(m.SerializeToString(), providers=[GPU])
+    same(session.run(None, feeds), by_onnxruntime(m, feeds))
+    (loop,) = (n for n in session.explain()["nodes"] if n["loop"])
+    assert loop["loop"] == "written as one procedure, which runs in turns"
+    assert "int64[14, 1]" in session.listing()

@@ -90,6 +90,7 @@ BELOW = {
     "sum of bytes": ([("Cast", ("x",), "a", {"to": onnx.TensorProto.INT64}), ("Mul", ("a", "a"), "y", {})],
                      {"x": np.arange(250, 256, dtype=np.uint8)}),
     "clipped": ([("Clip", ("x", np.int64(-1000), np.int64(1000)), "a", {}), ("Mul", ("a", "a"), "y", {})], {"x": EDGE}),
+    "quotient": (one("Div", "x", np.int64(7)), {"x": EDGE}),
     "remainder": ([("Mod", ("x", np.int64(7)), "a", {}), ("Add", ("a", "a"), "y", {})], {"x": EDGE}),
     "largest": (one("Max", "x", np.int64(-(2**31))), {"x": EDGE}),
     "compared": (one("Less", "x", "z"), {"x": EDGE, "z": SMALL}),

@@ -244,6 +244,8 @@ def _product(x: Range, y: Range) -> Range:
 def _quotient(x: Range, y: Range) -> Range:
     """Bounds of an integer quotient: its magnitude is at most the dividend's, and the sign changes only for negative
     divisors."""
+    if y.low > 0:
+        return Range(min(x.low, 0), max(x.high, 0))
     most = max(abs(x.low), abs(x.high))
     return Range(0 if x.low >= 0 and y.low >= 0 else -most, most if x.high > 0 or y.low < 0 else 0)
 

@@ -16,13 +16,14 @@ from typing import TypeGuard
 from pyruntime.codegen.loop_ir import LoopCode
 from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, walk
-from pyruntime.ir.kernel import Accum, For, Let, Loops, Set, Stmt, Store, While
-from pyruntime.ir.statements import children, statements
+from pyruntime.ir.kernel import Accum, For, Let, Loops, Set, Stmt, Store
+from pyruntime.ir.statements import children, nodes, statements
 
 from ..printer.loops import GROUP, Array, Printer, Shader, prepared
 
 FEW = 64  # work units; more units fill the machine without sharing
 LONG = 16  # iterations; shorter loops are not shared
+STORAGE = ""  # stands for all buffers, beside the names of arrays in workgroup memory
 
 
 @dataclass(slots=True)
@@ -83,6 +84,15 @@ def _changes(body: list[Stmt]) -> bool:
     return any(isinstance(s, (Set, Accum)) and s.var not in own for s in statements(body))
 
 
+def _stored(body: Sequence[Stmt]) -> set[str]:
+    return {s.target if isinstance(s.target, str) else STORAGE for s in statements(body) if isinstance(s, Store)}
+
+
+def _memory(body: Sequence[Stmt]) -> set[str]:
+    """The memory that statements read."""
+    return {x.value if isinstance(x.value, str) else STORAGE for x in nodes(body) if x.op in ("load", "load4", "word")}
+
+
 def _stores(body: list[Stmt]) -> bool:
     return any(isinstance(s, Store) for s in statements(body))
 
@@ -102,28 +112,32 @@ class _ProcedurePrinter(Printer):
         self.written = {s.target for s in statements(code.body) if isinstance(s, Store)}
         self.alone = False  # whether in a shared iteration, which is printed as in any other kernel
         self.agrees = False  # whether the statement has stores, so that all invocations must take the same path
-        self.read = False  # whether values that a store may change were read after the last barrier
+        self.loaded = _memory(code.body)
+        self.read: set[str] = set()  # memory that was read after the last barrier that orders it
 
     def statement(self, s: Stmt) -> None:
         agrees = self.agrees = not self.alone and any(_stores(inner) for inner in children(s))
         if isinstance(s, Store) and not self.alone:
-            self._barrier(self.read)
+            self._barrier(_stored([s]) & self.read)
             self.lines.open("if (lane == 0u)")
             super().statement(s)
             self.lines.close()
-            self._barrier()
+            self.read |= _memory([s])
+            self._barrier(_stored([s]))
         elif agrees and isinstance(s, For) and (found := shares(s, self.written)):
             for share in found:
-                self._barrier(self.read)
+                self._barrier(_stored(share.body) & self.read)
                 self._share(share)
-                self._barrier()
+                self.read |= _memory(share.loops)
+                self._barrier(_stored(share.body))
         else:
             super().statement(s)
-            if not self.alone and not (agrees and isinstance(s, While)):
-                self.read = True
+            if not self.alone:
+                self.read |= self.loaded if agrees else _memory([s])
 
     def inner(self, body: list[Stmt]) -> None:
-        self.read = self.read or not self.alone
+        if not self.alone:
+            self.read |= self.loaded
         super().inner(body)
 
     def extent(self, e: Expr) -> str:
@@ -160,8 +174,9 @@ class _ProcedurePrinter(Printer):
         self.lines.add(f"let {name} = workgroupUniformLoad(&agreed);")
         return name
 
-    def _barrier(self, needed: bool = True) -> None:
-        if needed:
-            self.lines.add("storageBarrier();")
-            self.lines.add("workgroupBarrier();")
-        self.read = False
+    def _barrier(self, memory: set[str]) -> None:
+        """Order accesses of memory, and those of all memory of the same address space."""
+        for name, is_local in (("storageBarrier", False), ("workgroupBarrier", True)):
+            if any((m != STORAGE) == is_local for m in memory):
+                self.lines.add(f"{name}();")
+                self.read = {m for m in self.read if (m != STORAGE) != is_local}

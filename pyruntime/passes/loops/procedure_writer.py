@@ -59,7 +59,7 @@ class _Writer:
         made = rebuild(s, self._expression, self._body)
         if isinstance(made, For):
             made.var = self._variable(made.var, I32).value
-            made.kind = "serial" if made.kind == "parallel" else made.kind
+            made.kind = self.unit.outer_kind if made.kind == "parallel" else made.kind
         elif isinstance(made, Store):
             place = self.unit.places[made.target.uid]
             made = Store(place.tensor, tuple(place.coords(made.coords)), made.value)

@@ -41,9 +41,10 @@ from pyruntime.passes.loops.loop_writer import MOST_STEPS, LoopWriter
 from pyruntime.passes.loops.nests import Nest
 from pyruntime.passes.loops.unit import Unit
 
-# Iterations of a turn's loops in all units, those of maps as MAP; and in one invocation of a GPU, where each takes up
-# to a microsecond
-WORK, MAP, GPU_WORK = 1 << 23, 4, 1 << 15
+# Iterations of a turn's loops in all units, those of maps as MAP: on a CPU, and on a GPU, which may be software; and in
+# one invocation of a GPU, where each takes up to a microsecond
+WORK, GPU_WORK, MAP, INVOCATION = 1 << 23, 1 << 21, 4, 1 << 15
+GROUP = 64  # invocations of a unit on a GPU, if there are at most as many units
 BYTES, ROWS = 1 << 16, 16  # of the rows that a turn stacks: so many bytes, or so many steps if these are more
 
 
@@ -54,8 +55,11 @@ def turn_length(unit: Unit) -> AnyDim:
     most = max(int(BYTES / max([*rows, 1])), ROWS)
     try:
         work = sum([_work(m) for m in members], MAP * (len(members) + 1))
-        turn = WORK if unit.lanes else sh.minimum(WORK, MAP * GPU_WORK * unit.count)
-        return sh.clamp(sh.floordiv(turn, work), 1, most)
+        if unit.lanes:
+            return sh.clamp(sh.floordiv(WORK, work), 1, most)
+        invocations = unit.count * (GROUP if sh.estimate(unit.count) <= GROUP else 1)
+        own = sum([_own_work(m, invocations) for m in members], 1)
+        return sh.clamp(sh.minimum(sh.floordiv(GPU_WORK, work), sh.floordiv(INVOCATION, own)), 1, most)
     except sh.Undecided:  # more factors than a dim may have
         return 1
 
@@ -64,6 +68,14 @@ def _work(m: Member) -> AnyDim:
     if isinstance(m, Loops):
         return MAP * int(work_of(m))
     return sh.size(extents(m)) if isinstance(m, Reduce) else MAP * sh.size(extents(m))
+
+
+def _own_work(m: Member, invocations: AnyDim) -> AnyDim:
+    """Of one invocation, which computes some of the elements, or the same ones as all others."""
+    if isinstance(m, Loops):
+        return int(work_of(m))
+    sums = m.extents if isinstance(m, Reduce) else ()
+    return sh.ceildiv(sh.size(m.out.shape), sh.maximum(invocations, 1)) * sh.size(sums)
 
 
 class TurnWriter(LoopWriter):
@@ -170,7 +182,8 @@ class TurnWriter(LoopWriter):
     def _clear(self, stack: Tensor, first: Expr) -> None:
         """Write zeros to the rows that no step has made: a copy to the GPU refuses numbers of more than 32 bits."""
         with ExitStack() as loops:
-            row = first + loops.enter_context(self.k.loop(dim(stack.shape[0]) - first))
+            length = dim(stack.shape[0])
+            row = first + loops.enter_context(self.k.loop(minimum(length - first, length)))
             at = [loops.enter_context(self.k.loop(dim(d))) for d in stack.shape[1:]]
             self.k.store(stack, (row, *at), const(0, stack.dtype))
 

@@ -24,8 +24,7 @@ from pyruntime.passes.loops.unit import Unit
 
 MOST_OPEN_STEPS = 1 << 16  # of a loop in a body that may end before its limit, which nothing stops
 
-# Iterations of a procedure in the body, which one thread runs in each step instead of several, or one invocation
-MOST_WORK, MOST_GPU_WORK = 1 << 16, 1 << 10
+MOST_WORK = 1 << 16  # iterations of a procedure in the body, which one thread or workgroup runs in each step
 
 WHOLE = "written as one procedure"
 TURNS = "written as one procedure, which runs in turns"
@@ -91,7 +90,7 @@ def _procedure(loop: Loop, lanes: bool, products: bool, is_inner: bool) -> list[
     if is_inner:
         _require_one_call(loop)
     may_repeat = lanes and not is_inner
-    unit = Unit(loop, body_of(loop, MOST_WORK if lanes else MOST_GPU_WORK, may_repeat, products), lanes)
+    unit = Unit(loop, body_of(loop, MOST_WORK, may_repeat, products), lanes)
     is_one = is_inner or loop.is_counted and loop.limit is not None and not _is_long(loop)
     writer = LoopWriter(loop, unit) if is_one else TurnWriter(loop, unit, turn_length(unit))
     made = writer.kernels()
