@@ -34,14 +34,18 @@ class Appended(SequenceValue):
 
 
 class NotAppended(UnsupportedOp):
-    """A step does more with a carried sequence than to append items."""
+    """A step does more with a carried sequence than to append items. entry: of this sequence, if it is one"""
+
+    def __init__(self, message: str, entry: object = None) -> None:
+        super().__init__(message)
+        self.entry = entry
 
 
 def items_of(t: Tracer, x: SequenceValue, name: str = "a sequence") -> tuple[Any, ...]:
     """The items. name: in messages. Errors: NotAppended; NeedsValue if feeds decide their number; UnsupportedOp if a
     condition does"""
     if isinstance(x, Appended):
-        raise NotAppended("a loop reads a sequence that it carries")
+        raise NotAppended("a loop reads a sequence that it carries", x.entry)
     if x.rows is None:
         return x.items
     count, rows = x.rows.shape[0], x.rows

@@ -24,6 +24,11 @@ def loop(append: str, last: str = "v, s", start: str = "e", kind: str = "float[2
 
 JOINED = "y = ConcatFromSequence <axis = 0, new_axis = 1> (s)"
 APPEND = loop("l2 = SequenceInsert (l, q)")
+TWO = """v, s, r = Loop (n, , h, e, e) <body = b (
+    int64 i, bool c, float[2, 3] p, seq(float[2, 3]) l, seq(float[2, 3]) k) =>
+    (bool go, float[2, 3] q, seq(float[2, 3]) l2, seq(float[2, 3]) k2) {{
+    u = Gather <axis = 0> (x, i)  a = Add (p, u)  q = Tanh (a)  o = Neg (q)  go = Identity (c)  {} }}>  """
+PAIR = "g = Neg (h)  f = SequenceConstruct (h, g)  "
 LISTS = {  # the graph, which has the output y
     "stacked": f"{APPEND}  {JOINED}",
     "stacked along an inner axis": f"{APPEND}  y = ConcatFromSequence <axis = 1, new_axis = 1> (s)",
@@ -40,6 +45,32 @@ LISTS = {  # the graph, which has the output y
     "read by another loop": APPEND + """r = SequenceLength (s)
         y = Loop (r, , h) <body = b2 (int64 j, bool d, float[2, 3] g) => (bool on, float[2, 3] w) {
             on = Identity (d)  back = Sub (minus, j)  z = SequenceAt (s, back)  t = Sub (z, g)  w = Mul (t, half) }>""",
+    "an item that changes": PAIR + loop(
+        "o = SequenceAt (l, minus)  w = Add (o, q)  l1 = SequenceErase (l)  l2 = SequenceInsert (l1, w)", start="f")
+    + JOINED,
+    "items in rotation, until a condition fails": PAIR + loop(
+        """m = ReduceMax <keepdims = 0> (q)  go = Less (m, most)  l1 = SequenceErase (l, zero)
+        l2 = SequenceInsert (l1, q)""", start="f") + JOINED,
+    "layers with a state each": PAIR + loop(
+        """q2, l2 = Loop (two, , q, l) <body = layer (int64 j, bool more, float[2, 3] p2, seq(float[2, 3]) k) =>
+            (bool on, float[2, 3] p3, seq(float[2, 3]) k3) {
+        on = Identity (more)  o = SequenceAt (k, j)  w = Add (p2, o)  p3 = Tanh (w)  k2 = SequenceErase (k, j)
+        k3 = SequenceInsert (k2, p3, j) }>""", start="f") + JOINED,
+    "a list of states and one of results": PAIR + TWO.format(
+        """l1 = SequenceErase (l, zero)  w = SequenceAt (l, zero)  l2 = SequenceInsert (l1, q)
+        k2 = SequenceInsert (k, w)""").replace("e, e)", "f, e)") + JOINED.replace("(s)", "(r)"),
+    "a branch changes an item": PAIR + loop(
+        """m = ReduceMax <keepdims = 0> (q)  small = Less (m, most)
+        l2 = If (small) <then_branch = t () => (seq(float[2, 3]) l3) { l1 = SequenceErase (l)
+                                                                       l3 = SequenceInsert (l1, q) },
+                         else_branch = r () => (seq(float[2, 3]) l4) { l4 = Identity (l) }>""", start="f") + JOINED,
+    "both branches append": loop(
+        """m = ReduceMax <keepdims = 0> (q)  small = Less (m, most)
+        l2 = If (small) <then_branch = t () => (seq(float[2, 3]) l3) { l3 = SequenceInsert (l, q) },
+                         else_branch = r () => (seq(float[2, 3]) l4) { l4 = SequenceInsert (l, p) }>""") + JOINED,
+    "a condition chooses a list": PAIR + """m = ReduceMax <keepdims = 0> (x)  small = Less (m, most)
+        s = If (small) <then_branch = t () => (seq(float[2, 3]) l3) { l3 = Identity (f) },
+                        else_branch = r () => (seq(float[2, 3]) l4) { l4 = SequenceConstruct (h, h) }>""" + JOINED,
     "a tensor, taken apart": """z = SplitToSequence <axis = 1, keepdims = 0> (x)  r = SequenceLength (z)
         y = Loop (r, , d) <body = b2 (int64 j, bool k, float[m, 3] g) => (bool on, float[m, 3] w) {
             on = Identity (k)  t = SequenceAt (z, j)  a = Mul (g, half)  w = Add (a, t) }>""",
@@ -52,7 +83,7 @@ def graph(text: str, output: str = "y") -> Any:
     return parsed(f"""g (float[T, 2, 3] x, float[2, 3] h) => ({output}) {{
         one = Constant <value = int64 {{1}}> ()  minus = Constant <value = int64 {{-1}}> ()
         two = Constant <value = int64 {{2}}> ()  half = Constant <value = float {{0.5}}> ()
-        most = Constant <value = float {{0.8}}> ()
+        zero = Constant <value = int64 {{0}}> ()  most = Constant <value = float {{0.8}}> ()
         shape = Shape <start = 0, end = 1> (x)  n = Squeeze (shape)  e = SequenceEmpty <dtype = 1> ()
         row = Gather <axis = 1> (x, one)  d = Neg (row)  {text} }}""")
 
@@ -73,10 +104,6 @@ def test_one_program_for_all_lengths(name: str) -> None:
     assert "runs step by step" not in str([n["loop"] for n in session.explain()["nodes"]])
 
 
-TWO = """v, s, r = Loop (n, , h, e, e) <body = b (
-    int64 i, bool c, float[2, 3] p, seq(float[2, 3]) l, seq(float[2, 3]) k) =>
-    (bool go, float[2, 3] q, seq(float[2, 3]) l2, seq(float[2, 3]) k2) {{
-    u = Gather <axis = 0> (x, i)  a = Add (p, u)  q = Tanh (a)  o = Neg (q)  go = Identity (c)  {} }}>  """
 OTHERS = {  # lists whose items must be known when the model is compiled, or that the loop itself reads
     "an output": (APPEND, "s"),
     "an erased item": (f"{APPEND}  s2 = SequenceErase (s)  y = ConcatFromSequence <axis = 0> (s2)", "y"),
@@ -88,6 +115,10 @@ OTHERS = {  # lists whose items must be known when the model is compiled, or tha
              "  r = Tile (q, t2)  l2 = SequenceInsert (l, r)", kind="float[k, 3]").replace("v, s =", """
         shape1 = Constant <value = int64[1] {1}> ()  ones = Constant <value = int64[1] {1}> ()  v, s =""")
         + "y = ConcatFromSequence <axis = 0> (s)", "y"),
+    "an item that grows": (PAIR + loop(
+        "o = SequenceAt (l, zero)  w = Concat <axis = 0> (o, q)  l1 = SequenceErase (l, zero)"
+        "  l2 = SequenceInsert (l1, w)", start="f") + "y = ConcatFromSequence <axis = 0> (s)", "y"),
+    "a list that a condition chooses": (LISTS["a condition chooses a list"], "s"),
     "items that a condition decides": ("f = SequenceConstruct (h)  " + loop(
         """m = ReduceMax <keepdims = 0> (q)  small = Less (m, most)
         l2 = If (small) <then_branch = t () => (seq(float[2, 3]) l3) { l3 = SequenceInsert (l, q) },

@@ -4,12 +4,13 @@ blocks."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyruntime.errors import InvalidModel, NeedsValue, ShapeError
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.requirements import EMPTY_AXIS, Guard
-from pyruntime.frontend.sequences import Appended, NotAppended, SequenceValue
+from pyruntime.frontend.sequences import Appended, NotAppended, SequenceValue, items_of, tensors_of
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, I64
@@ -32,8 +33,8 @@ Step = Callable[[Tensor, list[Any]], tuple[Any, list[Any], list[Any]]]  # n, car
 
 @op("If", since=1)
 def if_(t: Tracer, cond: Tensor, *, then_branch: Graph, else_branch: Graph) -> Sequence[Any]:
-    """The values of one branch. A dim that differs between the branches is known only at run time. If ranks differ or
-    the values are sequences, the session specialises on the condition.
+    """The values of one branch. A dim that differs between the branches is known only at run time. If ranks differ, or
+    lengths of sequences, the session specialises on the condition.
     Spec: https://onnx.ai/onnx/operators/onnx__If.html"""
     t.require(sh.compare("eq", sh.size(cond.shape), 1), f"the condition must be one element, has shape {[*cond.shape]}")
     known = t.known(cond)
@@ -45,10 +46,12 @@ def if_(t: Tracer, cond: Tensor, *, then_branch: Graph, else_branch: Graph) -> S
     if not all(_alike(x, y) for x, y in zip(a, b, strict=True)):
         t.static(cond)
         raise t.shape_error("the branches give values of different types")
-    then.outputs, orelse.outputs = block_outputs(t, then, a), block_outputs(t, orelse, b)
+    one, two = ([y for x in values for y in tensors_of(x)] for values in (a, b))
+    then.outputs, orelse.outputs = block_outputs(t, then, one), block_outputs(t, orelse, two)
     inner = set(t.fresh[mark:])
-    shapes, binds = _merge(t, [x.shape for x in a], [y.shape for y in b], inner)
-    return t.add(If(cond, then, orelse, binds), [(s, x.dtype) for s, x in zip(shapes, a, strict=True)])
+    shapes, binds = _merge(t, [x.shape for x in one], [y.shape for y in two], inner)
+    made = iter(t.add(If(cond, then, orelse, binds), [(s, x.dtype) for s, x in zip(shapes, one, strict=True)]))
+    return [next(made) if isinstance(x, Tensor) else replace(x, items=tuple([next(made) for _ in x.items])) for x in a]
 
 
 def _branches(t: Tracer, cond: Tensor, graphs: Sequence[Graph], taken: AnyDim | None) -> list[tuple[Block, list[Any]]]:
@@ -113,6 +116,10 @@ def _read(t: Tracer, x: Tensor) -> AnyDim:
 
 
 def _alike(x: Any, y: Any) -> bool:
+    """Whether the values of two branches are tensors, or sequences of as many, of the same ranks and types."""
+    if isinstance(x, SequenceValue) and isinstance(y, SequenceValue):
+        same = replace(x, items=()) == replace(y, items=()) and x.rows is None and len(x.items) == len(y.items)
+        return same and all(map(_alike, x.items, y.items))
     return isinstance(x, Tensor) and isinstance(y, Tensor) and x.rank == y.rank and x.dtype is y.dtype
 
 
@@ -177,7 +184,7 @@ def iterate(
     if start is False:
         times = 0
     if not all(isinstance(x, Tensor) for x in carried):
-        if (found := _appending(t, trip, cond, carried, step, times)) is not None:
+        if (found := _with_lists(t, trip, cond, carried, step, times)) is not None:
             return found
         times = t.static(trip)[0] if trip is not None and times != 0 else times
         return unroll(t, times if isinstance(times, int) else None, cond, carried, step)
@@ -205,52 +212,95 @@ def iterate(
     return _record(t, kernel, inner)
 
 
-def _appending(
+def _with_lists(
     t: Tracer, trip: Tensor | None, cond: Tensor | None, carried: list[Any], step: Step, times: Any
 ) -> list[Any] | None:  # fmt: skip
-    """The results of a loop whose steps append items of fixed shapes to the sequences that it carries: it stacks them.
-    None for other loops."""
+    """The results of a loop that carries sequences: if its steps only append items of one shape, the loop stacks them;
+    if they keep the number of items, each item is a carried value. None for other loops."""
     if isinstance(times, int) and times <= 1 or not all(isinstance(x, (Tensor, SequenceValue)) for x in carried):
         return None
-    counts: list[int] = []
-    guards, mark = len(t.guards), len(t.fresh)
+    values: list[Any] = [(x,) if isinstance(x, Tensor) else None for x in carried]  # None: the loop appends items
+    entries = [object() for _ in carried]
+    guards = len(t.guards)
+    while True:
+        try:
+            return _iterate_lists(t, trip, cond, carried, step, values, entries)
+        except NotAppended as e:
+            del t.guards[guards:]
+            if e.entry is None:
+                return None
+            if e.entry not in entries:
+                raise
+            k = entries.index(e.entry)
+            values[k] = items_of(t, carried[k])
+            if carried[k].rows is not None:
+                return None
 
-    def stacking(n: Tensor, tensors: list[Any]) -> tuple[Any, list[Any], list[Any]]:
+
+def _iterate_lists(
+    t: Tracer, trip: Tensor | None, cond: Tensor | None, carried: list[Any], step: Step,
+    values: list[tuple[Tensor, ...] | None], entries: list[object],
+) -> list[Any]:  # fmt: skip
+    """The results of a loop that carries tensors, sequences with these `values`, and sequences to which it appends.
+    Errors: NotAppended, if it does other things with them"""
+    counts: list[int] = []
+    mark = len(t.fresh)
+
+    def flat(n: Tensor, tensors: list[Any]) -> tuple[Any, list[Any], list[Any]]:
         if t.known(n) is not None:
             raise NotAppended("each step is compiled alone, and may append other items")
         rest = iter(tensors)
-        entered = [next(rest) if isinstance(x, Tensor) else Appended((), x.dtype, entry=object()) for x in carried]
+        entered = [
+            Appended((), x.dtype, entry=entry) if items is None else _like(x, [next(rest) for _ in items])
+            for x, items, entry in zip(carried, values, entries, strict=True)
+        ]
         condition, results, scanned = step(n, entered)
         inner = set(t.fresh[mark:])
-        changes = zip(carried, entered, results, strict=True)
-        found = [_appended(*change, inner) for change in changes if isinstance(change[0], SequenceValue)]
-        counts[:] = map(len, found)
-        kept = [y for x, y in zip(carried, results, strict=True) if isinstance(x, Tensor)]
-        return condition, kept, [*scanned, *[item for items in found for item in items]]
+        kept: list[Tensor] = []
+        appended: list[tuple[Tensor, ...]] = []
+        for x, items, before, after in zip(carried, values, entered, results, strict=True):
+            if items is None:
+                appended.append(_appended(x, before, after, inner))
+            else:
+                kept += _items_alike(before, after)
+        counts[:] = map(len, appended)
+        return condition, kept, [*scanned, *[item for items in appended for item in items]]
 
-    try:
-        made = iterate(t, trip, cond, [x for x in carried if isinstance(x, Tensor)], stacking)
-    except NotAppended:
-        del t.guards[guards:]
-        return None
+    made = iterate(t, trip, cond, [x for items in values for x in items or ()], flat)
     end = len(made) - sum(counts)
     results, numbers, stacks = iter(made[:end]), iter(counts), iter(made[end:])
     last = [
-        next(results) if isinstance(x, Tensor) else _stacked(t, x, [next(stacks) for _ in range(next(numbers))], trip)
-        for x in carried
+        _stacked(t, x, [next(stacks) for _ in range(next(numbers))], trip)
+        if items is None
+        else _like(x, [next(results) for _ in items])
+        for x, items in zip(carried, values, strict=True)
     ]
     return [*last, *results]
 
 
-def _appended(before: SequenceValue, entered: Appended, after: Any, inner: set[Symbol]) -> tuple[Tensor, ...]:
-    """The items that a step has appended to a sequence. inner: symbols that the body binds. Errors: NotAppended"""
+def _like(x: Any, items: Sequence[Tensor]) -> Any:
+    """A tensor, or a sequence, in place of x."""
+    return SequenceValue(tuple(items), x.dtype) if isinstance(x, SequenceValue) else items[0]
+
+
+def _items_alike(before: Any, after: Any) -> tuple[Tensor, ...]:
+    """A tensor, or the items of a sequence, after a step. Errors: NotAppended if their number changes"""
+    if isinstance(before, Tensor):
+        return (after,)
+    if type(after) is not SequenceValue or after.rows is not None or len(after.items) != len(before.items):
+        raise NotAppended("a loop changes the number of items of a sequence")
+    return after.items
+
+
+def _appended(x: SequenceValue, entered: Appended, after: Any, inner: set[Symbol]) -> tuple[Tensor, ...]:
+    """The items that a step has appended to the sequence x. inner: symbols that the body binds. Errors: NotAppended"""
     items = after.items if isinstance(after, Appended) and after.entry is entered.entry else None
-    rows = before.rows
-    known = {(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in (*before.items, *(items or ()))}
+    rows = x.rows
+    known = {(y.shape, y.dtype) if isinstance(y, Tensor) else None for y in (*x.items, *(items or ()))}
     known |= set() if rows is None else {(rows.shape[1:], rows.dtype)}
     if items is None or items and (None in known or len(known) > 1):
-        raise NotAppended("a loop changes a sequence that it carries")
-    if any(sh.symbols(d) & inner for x in items for d in x.shape):
+        raise NotAppended("a loop changes a sequence that it carries", entered.entry)
+    if any(sh.symbols(d) & inner for y in items for d in y.shape):
         raise NotAppended("a loop appends items of several shapes to a sequence")
     return items
 
