@@ -37,7 +37,7 @@ SEED = 7
 LOOSE = Tolerance(4)
 # Number of cases by target: together a minute of one core.
 CASES = {"operators": 60, "rare": 50, "forbidden": 100, "graphs": 60, "sequences": 50, "values": 10, "models": 60,
-         "loops": 60, "feeds": 60, "hostile": 40, "programs": 60, "gradients": 40}  # fmt: skip
+         "loops": 60, "layers": 12, "feeds": 60, "hostile": 40, "programs": 60, "gradients": 40}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
