@@ -66,6 +66,7 @@ BAD_FEEDS = {
 @pytest.mark.parametrize("kind", BAD_FEEDS)
 def test_bad_feeds_are_refused_and_the_session_stays_usable(kind: str) -> None:
     session = InferenceSession(ADD)
+    session.run(None, GOOD)  # feeds of these shapes are checked once
     feeds, message = BAD_FEEDS[kind]
     with pytest.raises(InvalidInput, match=message):
         session.run(None, feeds)
@@ -224,6 +225,24 @@ def test_no_python_per_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     assert python_calls(InferenceSession(chain(2)), x) == python_calls(InferenceSession(chain(200)), x)
 
 
+def test_a_small_model_costs_little() -> None:
+    """Checks, views and plans are made once for each shape. There are 107 calls, and were 151."""
+    assert python_calls(InferenceSession(ADD), GOOD) <= 112
+
+
+def test_views_are_of_the_memory_that_is_in_use() -> None:
+    session = InferenceSession(ADD)
+    session.run(None, GOOD)
+    executor = session._native.latest()
+    values, state, value = executor.values, executor.plan.root, executor.header["inputs"][0]
+    state = next(iter(state.next.values())).state
+    view = values.view(value, state)
+    assert values.view(value, state) is view
+    executor.host.memory = executor.host.memory.copy()  # as if it had moved when it grew
+    assert np.shares_memory(values.view(value, state), executor.host.memory)
+    assert not np.shares_memory(view, executor.host.memory)
+
+
 def test_new_shapes_need_no_new_code() -> None:
     session = InferenceSession(zoo.materialize("llama_mini"))
     given = zoo.inputs("llama_mini")
@@ -292,7 +311,9 @@ def test_shapes_known_only_while_running_are_checked() -> None:
 
 def test_arrays_of_the_other_byte_order() -> None:
     big = {name: x.astype(">f4") for name, x in GOOD.items()}
-    np.testing.assert_array_equal(InferenceSession(ADD).run(None, big)[0], np.full((2, 3), 2))
+    session = InferenceSession(ADD)
+    for feeds in (GOOD, big, GOOD):
+        np.testing.assert_array_equal(session.run(None, feeds)[0], np.full((2, 3), 2))
 
 
 @pytest.mark.parametrize("array", [np.asarray, np.ma.masked_array])

@@ -51,13 +51,10 @@ def required_inputs(graph: Graph) -> list[Value]:
 
 def check_names(given: Iterable[str], types: Mapping[str, Type | None], required: Sequence[str]) -> None:
     """Errors: InvalidInput for a feed that is no input of the model, or a missing input."""
-    hint = f"inputs are {shown_names(required)}"
-    for name in given:
-        if name not in types:
-            raise InvalidInput(f'input "{name}" does not exist', hint=hint)
-    for name in required:
-        if name not in given and not isinstance(types[name], OptionalType):
-            raise InvalidInput(f'input "{name}" is missing', hint=hint)
+    wrong = [f'input "{name}" does not exist' for name in given if name not in types]
+    wrong += [f'input "{n}" is missing' for n in required if n not in given and not isinstance(types[n], OptionalType)]
+    if wrong:
+        raise InvalidInput(wrong[0], hint=f"inputs are {shown_names(required)}")
 
 
 def check_given(given: Any) -> None:
@@ -89,14 +86,26 @@ def check_tensor(name: str, dtype: DType, shape: Sequence[int], t: TensorType) -
         raise InvalidInput(f'input "{name}" has {have} elements along axis {axis}, expected {want}', hint=hint)
 
 
-def differing_dims(types: Mapping[str, Type | None], feeds: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Names of dims that have different sizes in several inputs, each with these inputs. feeds: values with a
-    `shape`."""
-    sizes: dict[str, dict[int, str]] = {}
-    for name, x in feeds.items():
-        t = tensor_type(types[name])
-        if t is not None and t.shape is not None and x is not None:
-            for have, want in zip(x.shape, t.shape, strict=True):
-                if isinstance(want, str):
-                    sizes.setdefault(want, {}).setdefault(have, name)
-    return {dim: list(found.values()) for dim, found in sizes.items() if len(found) > 1}
+def shared_dims(types: Mapping[str, Type | None]) -> dict[str, list[tuple[str, int]]]:
+    """Names of dims that occur more than once in the inputs, each with these places: input and axis."""
+    places: dict[str, list[tuple[str, int]]] = {}
+    for name, declared in types.items():
+        t = tensor_type(declared)
+        for axis, dim in enumerate(t.shape or () if t is not None else ()):
+            if isinstance(dim, str):
+                places.setdefault(dim, []).append((name, axis))
+    return {dim: found for dim, found in places.items() if len(found) > 1}
+
+
+def differing_dims(shared: Mapping[str, Sequence[tuple[str, int]]], feeds: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Names of dims that have different sizes in several inputs, each with these inputs. shared: `shared_dims` of the
+    inputs; feeds: values with a `shape`."""
+    found: dict[str, list[str]] = {}
+    for dim, places in shared.items():
+        sizes: dict[int, str] = {}
+        for name, axis in places:
+            if (x := feeds.get(name)) is not None:
+                sizes.setdefault(x.shape[axis], name)
+        if len(sizes) > 1:
+            found[dim] = list(sizes.values())
+    return found

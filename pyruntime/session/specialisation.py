@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from pyruntime.errors import NeedsValue, SessionFailed
 from pyruntime.frontend import interpreter
-from pyruntime.frontend.feed_checks import differing_dims, required_inputs
+from pyruntime.frontend.feed_checks import differing_dims, required_inputs, shared_dims
 from pyruntime.frontend.trace_graph import (
     Path,
     SequenceSpec,
@@ -79,6 +79,7 @@ class Specialiser(ABC, Generic[P]):
         self.parts: dict[tuple[str, ...], Specialiser[P]] = {}  # of some outputs, by their names
         self.is_prepared = False
         self._types = {v.name: v.type for v in graph.inputs}
+        self._shared_dims = shared_dims(self._types)
         self._made: frozenset[str] | None = None  # values that the graph makes, if it is a part of the model's graph
 
     def share_needs(self, part: Specialiser[P]) -> Specialiser[P]:
@@ -139,7 +140,7 @@ class Specialiser(ABC, Generic[P]):
 
     def program(self, feeds: Mapping[str, Any]) -> P:
         """The Program for these feeds, compiled if there is none yet."""
-        if differing := differing_dims(self._types, feeds):
+        if differing := differing_dims(self._shared_dims, feeds):
             self.split_differing_dims(differing)
         if not self.is_prepared:
             self.prepare()
@@ -221,6 +222,7 @@ class Specialiser(ABC, Generic[P]):
         """From now on, dims of one of these names may have different sizes. Forgets all Programs."""
         self.graph = self.graph.with_dims_apart(dims)
         self._types = {v.name: v.type for v in self.graph.inputs}
+        self._shared_dims = shared_dims(self._types)
         self.needs = Needs()
         self.forget()
 

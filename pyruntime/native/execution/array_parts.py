@@ -49,4 +49,4 @@ def _bind(executor: Any, step: types.HostStep, state: State, key: str) -> BoundJ
 
 def _array(executor: Any, value: Any, state: State) -> Any:
     """A view of the tensor; None if it is in the provider's own memory."""
-    return None if "host" in executor.header["buffers"][value["buffer"]] else executor.values.view(value, state)
+    return None if "host" in executor.header["buffers"][value["buffer"]] else executor.values.new_view(value, state)

@@ -190,11 +190,11 @@ class Executor:
         env = {symbol: given[n].shape[axis] for symbol, n, axis in path.symbols}
         if self.plan.guards.dims:
             self.plan.guards.compute(env, set(env))
-        start = self.residents.begin({spec["buffer"]: x for spec, x in zip(inputs, given, strict=True)}, env)
-        others = [
-            (spec["buffer"], x) for spec, x in zip(inputs, given, strict=True) if spec["buffer"] not in start.resident
+        fed = dict(zip(path.buffers, given, strict=True))
+        start = self.residents.begin(fed, env)
+        stored = [
+            (b, x.stored() if isinstance(x, ResidentTensor) else x) for b, x in fed.items() if b not in start.resident
         ]
-        stored = [(b, x.stored() if isinstance(x, ResidentTensor) else x) for b, x in others]
         try:
             arrays = self.transfers.begin_run(stored, names, on_gpu, env)
             state = self.bind_inputs(start, env, arrays)

@@ -51,8 +51,10 @@ class Transfers:
     ) -> dict[int, np.ndarray]:
         """The feeds, by buffer, that linear memory needs. names: of the outputs that the caller asked for; on_gpu: of
         those that stay on the GPU; env: gets the capacities of caches that the GPU grows."""
+        if self.gpu is None:
+            return {buffer: x.stored() if isinstance(x, GpuTensor) else x for buffer, x in feeds}
         self.names = set(names)
-        self.on_gpu = self.can_stay.keys() & self.names.intersection(on_gpu) if self.gpu is not None else set()
+        self.on_gpu = self.can_stay.keys() & self.names.intersection(on_gpu)
         arrays: dict[int, np.ndarray] = {}
         caches = self.caches.begin(feeds, self.on_gpu, env)
         for buffer, x in feeds:
@@ -60,7 +62,7 @@ class Transfers:
                 continue
             if not isinstance(x, GpuTensor):
                 arrays[buffer] = x
-            elif self.gpu is not None and buffer in self.inputs:
+            elif buffer in self.inputs:
                 self.gpu_feeds[buffer] = x.memory(self.gpu.host.own), x.ranges()
             else:
                 arrays[buffer] = x.stored()
@@ -68,23 +70,22 @@ class Transfers:
 
     def end_run(self) -> None:
         """Submit all commands."""
-        self._release()
         if self.gpu is not None:
+            self._release()
             self.gpu.host.flush()
 
     def abandon(self) -> None:
         """Drop the commands of a run that failed."""
-        self.caches.abandon()
-        self._release()
         if self.gpu is not None:
+            self.caches.abandon()
+            self._release()
             self.gpu.host.abandon()
 
     def _release(self) -> None:
         """Let go of the run's GPU tensors, so that their memory is freed with the caller's last reference."""
         self.gpu_feeds, self.gpu_results = {}, {}
         self.caches.end()
-        if self.gpu is not None:
-            self.gpu.release_borrowed()
+        self.gpu.release_borrowed()
 
     def run(self, step: types.CopyStep, state: State, key: str) -> State:
         """Copy tensors into the other memory."""

@@ -22,17 +22,18 @@ PART = 1 << 23  # bytes of a weight that are read at once
 
 @dataclass(eq=False, slots=True)
 class LoadedPath:
-    """The part of a Program that makes some outputs. inputs: those that it reads; steps: each with its key in plans;
-    symbols: those that inputs set, each with the number of an input and an axis"""
+    """The part of a Program that makes some outputs. inputs: those that it reads, and their buffers; steps: each with
+    its key in plans; symbols: those that inputs set, each with the number of an input and an axis"""
 
     inputs: list[types.Input]
+    buffers: list[int]
     steps: list[tuple[types.Step, str]]
     symbols: list[tuple[str, int, int]]
 
     @classmethod
     def of(cls, path: OutputPath) -> LoadedPath:
         steps = [(step, f"{MAIN}.{n}{path.suffix}") for n, step in enumerate(path.steps)]
-        return cls(path.inputs, steps, symbols_of(path.inputs))
+        return cls(path.inputs, [spec["buffer"] for spec in path.inputs], steps, symbols_of(path.inputs))
 
 
 def symbols_of(inputs: Sequence[types.Input]) -> list[tuple[str, int, int]]:

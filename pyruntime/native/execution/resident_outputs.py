@@ -129,6 +129,8 @@ class ResidentOutputs:
         follow from the feeds' dims."""
         self._unprotected, self._appended = {}, set()
         start = Begin(self._values.plan.root)
+        if not self._inputs:
+            return start
         for b, spec in self._inputs.items():
             if b not in feeds:  # the run does not read it
                 continue
@@ -183,6 +185,8 @@ class ResidentOutputs:
 
     def leave(self, state: State, names: set[str]) -> dict[str, ResidentTensor]:
         """The outputs of these names that can stay in memory."""
+        if not self._outputs:
+            return {}
         env = state.env
         self._verify_appended(state)
         self._place = state.place

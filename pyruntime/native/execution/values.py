@@ -16,6 +16,8 @@ from pyruntime.runtime.growth import ByteRanges, byte_ranges
 from pyruntime.runtime.planner import Planner
 from pyruntime.runtime.states import State
 
+VIEWS = 1024  # of tensors in memory, at most
+
 
 class Values:
     """Those of one Program in one memory. host: the linear memory; plan: gives addresses in it; hosts: strings of the
@@ -27,6 +29,8 @@ class Values:
         self.plan = plan
         self.hosts: dict[int, Any] = {}
         self._shapes: dict[int, Callable[[Env], tuple[int, ...]]] = {}
+        self._views: dict[tuple[State, int], np.ndarray] = {}  # by state and value, of this memory
+        self._memory: Any = None
 
     def shape(self, value: types.Input | types.TensorValue, env: Env) -> tuple[int, ...]:
         found = self._shapes.get(id(value))
@@ -43,15 +47,25 @@ class Values:
             return None
         if "items" in value:
             return [self.fetch(v, state) for v in value["items"]]
-        shape, buffer = self.shape(value, state.env), value["buffer"]
-        if buffer in self.hosts:
-            return np.array(self.hosts[buffer], dtype=object).reshape(shape)
+        if value["buffer"] in self.hosts:
+            return np.array(self.hosts[value["buffer"]], dtype=object).reshape(self.shape(value, state.env))
         if "room" in value:
+            shape = self.shape(value, state.env)
             return self._rows(value, state).copy().view(NUMPY[value["dtype"]]).reshape(shape)
         return self.view(value, state).copy()
 
-    def view(self, value: types.TensorValue, state: State) -> np.ndarray:
-        """A tensor in linear memory that fills its buffer; no copy."""
+    def view(self, value: types.Input | types.TensorValue, state: State) -> np.ndarray:
+        """A tensor in linear memory that fills its buffer; no copy. Made once for each state."""
+        if self._memory is not self.host.memory or len(self._views) > VIEWS:
+            self._views, self._memory = {}, self.host.memory
+        key = state, id(value)
+        found = self._views.get(key)
+        if found is None:
+            found = self._views[key] = self.new_view(value, state)
+        return found
+
+    def new_view(self, value: types.Input | types.TensorValue, state: State) -> np.ndarray:
+        """Of the caller's own."""
         shape, dtype = self.shape(value, state.env), NUMPY[value["dtype"]]
         address = self.plan.span(state, value["buffer"]).address
         return self.host.memory[address : address + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
@@ -64,8 +78,8 @@ class Values:
             rows = self._rows(value, state)
             rows[...] = np.ascontiguousarray(x).reshape(-1).view(np.uint8).reshape(rows.shape)
         else:
-            address = self.plan.span(state, value["buffer"]).address
-            self.host.memory[address : address + x.nbytes] = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+            view = self.view(value, state)
+            view[...] = x.reshape(view.shape)
 
     def _rows(self, value: types.Input | types.TensorValue, state: State) -> np.ndarray:
         """The bytes of a tensor whose buffer has capacity for more rows along an axis, a line for each byte range; no

@@ -17,11 +17,14 @@ from pyruntime.onnx.weight_values import decode
 NUMPY = {d.name: np.dtype(f"{d.kind}{d.size}") for d in dt.ALL if d.kind in "iu"}
 NUMPY |= {"float32": np.dtype("f4"), "float64": np.dtype("f8"), "float16": np.dtype("f2"), "bool": np.dtype("?")}
 NUMPY |= {d.name: np.dtype(f"u{d.size}") for d in dt.ALL if d.kind == "f" and d.name not in NUMPY}  # bit patterns
+_AS_THEY_ARE = {d for name, d in NUMPY.items() if name == d.name} - {np.dtype("?")}  # in the storage layout
 _EXTENDED = {  # types that NumPy has only with ml_dtypes
     "bfloat16": dt.BF16, "float8_e4m3fn": dt.F8E4M3FN, "float8_e4m3fnuz": dt.F8E4M3FNUZ, "float8_e5m2": dt.F8E5M2,
     "float8_e5m2fnuz": dt.F8E5M2FNUZ, "float8_e8m0fnu": dt.F8E8M0, "int4": dt.I4, "uint4": dt.U4, "int2": dt.I2,
     "uint2": dt.U2, "float4_e2m1fn": dt.F4E2M1, "float6_e2m3fn": dt.F6E2M3, "float6_e3m2fn": dt.F6E3M2,
 }  # fmt: skip
+
+_EXTENDED_NAMES = {d: name for name, d in _EXTENDED.items()}
 
 PART = 1 << 18  # elements that are changed at once, so that the cache holds them
 
@@ -45,6 +48,8 @@ def _known(dtype: Any) -> DType:
 def to_storage(x: np.ndarray) -> np.ndarray:
     """An array in the storage layout: bit patterns for small floats, one byte for sub-byte integers. Bools are
     0 or 1, because kernels count, compare and add them; a view of a mask may have 255s."""
+    if type(x) is np.ndarray and x.dtype in _AS_THEY_ARE:
+        return x
     x, d = np.asarray(x), dtype_of(x)  # a masked array's max takes no `initial`
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
@@ -66,7 +71,7 @@ def to_storage(x: np.ndarray) -> np.ndarray:
 
 def from_storage(x: np.ndarray, d: DType) -> np.ndarray:
     """The array for users: with small types of ml_dtypes if that is installed."""
-    extended = next((n for n, v in _EXTENDED.items() if v is d), None)
+    extended = _EXTENDED_NAMES.get(d)
     if extended is None:
         return x
     try:

@@ -21,6 +21,7 @@ from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, 
 from pyruntime.session.needs import Given, GivenTensor
 
 _PLAIN = (dt.F32, dt.F64, dt.F16, dt.BOOL, dt.I8, dt.I16, dt.I32, dt.I64, dt.U8, dt.U16, dt.U32, dt.U64)
+SHAPES = 256  # of an input, with types, that are known to fit; at most
 IN_ENGINE = (GpuTensor, ResidentTensor)  # tensors in the engine's memory
 
 
@@ -31,6 +32,7 @@ class Feeds:
         self._unused = frozenset(graph.unused)
         self._uses = cache(uses)
         self.types = {v.name: v.type for v in graph.inputs}
+        self._fitting: dict[str, set[Any]] = {name: set() for name in self.types}  # (dtype, shape) that were checked
         self.required = [v.name for v in required_inputs(graph)]
         self._required = frozenset(v.name for v in required_inputs(graph) if not isinstance(v.type, OptionalType))
         self.output_names = [v.name for v in graph.outputs]
@@ -64,7 +66,20 @@ class Feeds:
         if self._unused:
             feeds = {name: x for name, x in feeds.items() if name not in self._unused}
         check_names(feeds, self.types, self.required if self.has_all(feeds) else self.needed(names))
-        return {name: self._value(name, feeds[name], t) for name, t in self.types.items() if name in feeds}
+        return {name: self._checked(name, feeds[name]) for name in self.types if name in feeds}
+
+    def _checked(self, name: str, x: Any) -> Any:
+        """A feed, checked once for each type and shape if its elements need no check."""
+        fitting = self._fitting[name]
+        key = (x.dtype, x.shape) if type(x) is np.ndarray else None
+        if key in fitting:
+            return x
+        value = self._value(name, x, self.types[name])
+        if value is x and key is not None and x.dtype.kind != "O":
+            if len(fitting) >= SHAPES:
+                fitting.clear()
+            fitting.add(key)
+        return value
 
     def has_all(self, feeds: Mapping[str, Any]) -> bool:
         return len(feeds) == len(self.types) or feeds.keys() >= self._required
@@ -98,16 +113,12 @@ class Feeds:
 
     # ── outputs ──
 
-    def output(self, header: Mapping[str, Any], name: str, result: Any) -> Any:
-        """Convert a result of an executor for the caller of `run`."""
-        value = next(o["value"] for o in header["outputs"] if o["name"] == name)
-        return self._from_storage(value, result)
-
-    def _from_storage(self, value: Any, result: Any) -> Any:
+    def output(self, value: Any, result: Any) -> Any:
+        """Convert a result of an executor for the caller of `run`. value: of the Program's header"""
         if result is None or isinstance(result, IN_ENGINE):
             return result
         if isinstance(result, list):
-            return [self._from_storage(v, r) for v, r in zip(value["items"], result, strict=True)]
+            return [self.output(v, r) for v, r in zip(value["items"], result, strict=True)]
         return from_storage(result, dt.BY_NAME[value["dtype"]])
 
 
@@ -154,7 +165,7 @@ def described(x: Any) -> Given:
 
 def stored(feeds: Mapping[str, Any]) -> dict[str, Any]:
     """Convert checked feeds to storage layout, for executors; tensors in the engine's memory stay unchanged."""
-    return {name: _stored(x) for name, x in feeds.items()}
+    return {name: to_storage(x) if type(x) is np.ndarray else _stored(x) for name, x in feeds.items()}
 
 
 def _stored(x: Any) -> Any:

@@ -107,9 +107,9 @@ class RunQueue:
         """Return the executor or one of its twins, whichever is free. If memory for another twin is lacking, runs queue
         from now on."""
         running = self._running
-        for executor in sorted((first, *first.twins), key=preferred, reverse=True):
-            if executor not in running:
-                return executor
+        free = [executor for executor in (first, *first.twins) if executor not in running]
+        if free:
+            return free[0] if len(free) == 1 else max(free, key=preferred)
         try:
             return first.twin()
         except OutOfMemory:
@@ -119,6 +119,6 @@ class RunQueue:
 
     def _wait(self, limit: int) -> None:
         """Wait until at most `limit` runs are under way."""
-        self._runs = [run for run in self._runs if run[0].locked()]
-        while len(self._running) > limit:
+        while len(runs := [run for run in self._runs if run[0].locked()]) > limit:
             self._ended.acquire(timeout=POLL)
+        self._runs = runs

@@ -48,6 +48,7 @@ from pyruntime.session.states import SessionState, StateMachine
 from pyruntime.session.watch import Watch
 
 T = TypeVar("T")
+_Outputs = tuple[Mapping[str, Any], dict[str, Any]]  # values of the Program's header, and results, by name
 
 
 class _Run(NamedTuple):
@@ -298,10 +299,10 @@ class Session:
             return run_options is not None and run_options.terminate
 
         start = time.perf_counter()
-        header, results = self._run(_Run(feeds, names, gpu_outputs, resident, is_stopped))
+        values, results = self._run(_Run(feeds, names, gpu_outputs, resident, is_stopped))
         if self._trial is not None and self.feeds.has_all(feeds):
             self._trial.took(feeds, names, time.perf_counter() - start)
-        return [self._maps.from_tensor(n, self.feeds.output(header, n, results[n])) for n in names]
+        return [self._maps.from_tensor(n, self.feeds.output(values[n], results[n])) for n in names]
 
     def check_feeds(
         self, input_feed: Mapping[str, Any], names: Sequence[str] | None = None,
@@ -325,7 +326,7 @@ class Session:
         """Return the result of `work`, while no run is under way."""
         return self._queue.exclusive(work)
 
-    def _run(self, run: _Run) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    def _run(self, run: _Run) -> _Outputs:
         """If the Program for all sizes refuses these, run again with a Program for them."""
         try:
             return self._run_queued(run)
@@ -335,7 +336,7 @@ class Session:
                 raise
         return self._run_queued(run._replace(needs_sizes=True))
 
-    def _run_queued(self, run: _Run) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    def _run_queued(self, run: _Run) -> _Outputs:
         """Run concurrently with other runs if that is possible and memory suffices, else alone."""
         try:
             if self._runs_side_by_side:
@@ -361,9 +362,9 @@ class Session:
             return False
         return self.options.memory_limit >= WHOLE and not compiler.uses_gpu
 
-    def _run_side_by_side(self, run: _Run) -> tuple[Mapping[str, Any], dict[str, Any]]:
-        def work(executor: Executor) -> tuple[Mapping[str, Any], dict[str, Any]]:
-            return executor.header, self._results(executor, run)
+    def _run_side_by_side(self, run: _Run) -> _Outputs:
+        def work(executor: Executor) -> _Outputs:
+            return executor.outputs, self._results(executor, run)
 
         feeds = run.feeds
         return self._queue.concurrent(lambda: self._executor(run), work, lambda x: x.residents.has(feeds.values()))
@@ -375,7 +376,7 @@ class Session:
             return self.programs.program(run.feeds)
         return self.programs.program_for(run.feeds, run.names)
 
-    def _run_with_all_memory(self, run: _Run) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    def _run_with_all_memory(self, run: _Run) -> _Outputs:
         """If the memory is full, run again without other executors, and without room for shapes to grow."""
         running: list[Executor] = []
         try:
@@ -386,7 +387,7 @@ class Session:
                 raise
         return self._run_once(run, running)
 
-    def _run_once(self, run: _Run, running: list[Executor]) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    def _run_once(self, run: _Run, running: list[Executor]) -> _Outputs:
         """running: gets the executor"""
         executor = self._executor(run)
         running[:] = [executor]
@@ -396,12 +397,12 @@ class Session:
         executor.memory.restrict(self.programs.memory_left(executor))
         with self.programs.state_values.during_run(executor, run.names):
             if self.on_kernels is None:
-                return executor.header, self._results(executor, run)
+                return executor.outputs, self._results(executor, run)
             start = time.monotonic()
             with timed(executor) as found:
                 results = self._results(executor, run)
         self.on_kernels(found, start)
-        return executor.header, results
+        return executor.outputs, results
 
     @staticmethod
     def _results(executor: Executor, run: _Run) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from pyruntime.arguments import checks_arguments
 from pyruntime.errors import InvalidInput, PyRuntimeError, SessionFailed, file_bytes
-from pyruntime.frontend.feed_checks import check_given, differing_dims
+from pyruntime.frontend.feed_checks import check_given, differing_dims, shared_dims
 from pyruntime.onnx import load
 from pyruntime.onnx.edit import export_plan
 from pyruntime.onnx.graph import Graph, TensorType, Weight
@@ -228,7 +228,7 @@ class TrainingCore:
         fed = self._feeds(run, feeds)
         found = self._session.check_feeds(fed, run.outputs)
         types = {v.name: v.type for v in self._training.graph.inputs}
-        for dim, names in differing_dims(types, found).items():
+        for dim, names in differing_dims(shared_dims(types), found).items():
             if not set(names).isdisjoint(self._training.targets):
                 raise InvalidInput(text_of_differing_dims(dim, names))
         with placed_labels(self._targets, fed, self._arrays):
