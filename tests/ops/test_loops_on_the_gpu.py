@@ -11,7 +11,7 @@ import pytest
 from bench.loop_models import build
 from kit.gpu import GPU
 from pyruntime import InferenceSession
-from pyruntime.providers.webgpu.schedules import local_states
+from pyruntime.providers.webgpu.schedules import local_states, workgroup_procedure
 from pyruntime.providers.webgpu.wgpu_device import shared_device
 from tests.ops.compare import by_onnxruntime, parsed
 
@@ -151,3 +151,28 @@ def test_turns_share_a_dispatch() -> None:
     (loop,) = (n for n in session.explain()["nodes"] if n["loop"])
     assert loop["loop"] == "written as one procedure, which runs in turns"
     assert "int64[14, 1]" in session.listing()
+
+
+@pytest.mark.parametrize("text", [MIXED, """g (float[T, N] x, float[N] start) => (float[N] y, float[T] ys) {
+    y, ys = Scan <num_scan_inputs = 1, body = b (float[N] h, float[N] u) => (float[N] v, float o) {
+        d = Mul (u, h)  s = Sin (d)  v = Add (s, u)  a = Abs (v)  o = ReduceMax <keepdims = 0> (a) }> (start, x)
+}"""])  # fmt: skip
+def test_invocations_do_not_wait_for_each_element(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a workgroup share loops over elements, and each computes sums of all of them, so no barrier is in a loop
+    but that of the steps."""
+    sources: list[str] = []
+    real = workgroup_procedure.print_procedure
+
+    def recorded(*args: Any, **options: Any) -> Any:
+        shader = real(*args, **options)
+        sources.append(shader.source)
+        return shader
+
+    monkeypatch.setattr(workgroup_procedure, "print_procedure", recorded)
+    m = parsed(text.replace("N", "37"))
+    session = InferenceSession(m.SerializeToString(), providers=[GPU])
+    feeds = feeds_of(6, 37)
+    same(session.run(None, feeds), by_onnxruntime(m, feeds))
+    (source,) = sources
+    barriers = [line for line in source.splitlines() if "Barrier()" in line]
+    assert max(len(line) - len(line.lstrip()) for line in barriers) == 4

@@ -48,13 +48,15 @@ class Nest:
 
 class Grouping:
     """key: that of an axis of a member: its class, or None if its index is fixed; is_fixed: whether a key is that of
-    an index that the unit fixes; replaced: the carried value that a member overwrites, by uid of its result"""
+    an index that the unit fixes; replaced: the carried value that a member overwrites, by uid of its result; is_group:
+    whether a unit is a workgroup, whose invocations share loops over elements, but not the loop of a sum of all of them
+    """
 
     def __init__(
         self, key: Callable[[Dense, int], Key | None], is_fixed: Callable[[Key], bool], replaced: Mapping[int, Tensor],
-        body: Body,
+        body: Body, is_group: bool,
     ) -> None:  # fmt: skip
-        self.key, self.is_fixed, self.replaced, self.body = key, is_fixed, replaced, body
+        self.key, self.is_fixed, self.replaced, self.body, self.is_group = key, is_fixed, replaced, body, is_group
 
     def nests(self, members: Sequence[Member]) -> list[Nest | Loops]:
         """The nests, and the procedures between them."""
@@ -100,14 +102,16 @@ class Grouping:
         if not self._is_aligned(nest, m, keys):
             return False
         outer, sums = self._loops(m, keys)
+        may_mix = not self.is_group or bool(nest.outer if isinstance(m, Map) else outer)
         if isinstance(m, Map):
-            return outer == nest.outer or (bool(nest.inner) and set(outer) == {*nest.outer, *(nest.inner or ())})
+            inside = may_mix and bool(nest.inner)
+            return outer == nest.outer or (inside and set(outer) == {*nest.outer, *(nest.inner or ())})
         if nest.inner is not None:
             return outer == nest.outer and sums == nest.inner
         if outer == nest.outer:
             nest.inner = sums
             return True
-        if sums and set(nest.outer) == {*outer, *sums}:
+        if sums and may_mix and set(nest.outer) == {*outer, *sums}:
             nest.outer, nest.inner = outer, sums
             return True
         return False

@@ -39,12 +39,11 @@ from pyruntime.ir.symbol import VALUE, Symbol
 from pyruntime.passes.loops.bodies import Member, StepByStep, extents, work_of
 from pyruntime.passes.loops.loop_writer import MOST_STEPS, LoopWriter
 from pyruntime.passes.loops.nests import Nest
-from pyruntime.passes.loops.unit import Unit
+from pyruntime.passes.loops.unit import GROUP, Unit
 
 # Iterations of a turn's loops in all units, those of maps as MAP: on a CPU, and on a GPU, which may be software; and in
 # one invocation of a GPU, where each takes up to a microsecond
 WORK, GPU_WORK, MAP, INVOCATION = 1 << 23, 1 << 21, 4, 1 << 15
-GROUP = 64  # invocations of a unit on a GPU, if there are at most as many units
 BYTES, ROWS = 1 << 16, 16  # of the rows that a turn stacks: so many bytes, or so many steps if these are more
 
 
@@ -57,7 +56,7 @@ def turn_length(unit: Unit) -> AnyDim:
         work = sum([_work(m) for m in members], MAP * (len(members) + 1))
         if unit.lanes:
             return sh.clamp(sh.floordiv(WORK, work), 1, most)
-        invocations = unit.count * (GROUP if sh.estimate(unit.count) <= GROUP else 1)
+        invocations = unit.count * (GROUP if unit.is_group else 1)
         own = sum([_own_work(m, invocations) for m in members], 1)
         return sh.clamp(sh.minimum(sh.floordiv(GPU_WORK, work), sh.floordiv(INVOCATION, own)), 1, most)
     except sh.Undecided:  # more factors than a dim may have

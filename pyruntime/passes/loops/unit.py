@@ -19,6 +19,7 @@ from pyruntime.passes.loops.products import LARGE
 CHUNK = 64  # columns of a unit: states of one row stay in the first-level cache, and there are units for threads
 ROWS, SUMMED_ROWS = 2, 4  # rows of a unit that share each load of a matrix; those that sum along their own axis
 MOST_SCRATCH = 64 << 20  # bytes of all units
+GROUP = 64  # invocations of a unit on a GPU, if there are at most as many units
 
 
 class Place(NamedTuple):
@@ -73,6 +74,7 @@ class Unit:
             self.chunks, self.width = sh.ceildiv(self.width, CHUNK), CHUNK
         self.groups = 1 if self.group is None else sh.ceildiv(self.columns.extents[self.group], self.rows)
         self.count = sh.size([self.columns.extents[c] for c in self.outer]) * self.chunks * self.groups
+        self.is_group = not lanes and sh.estimate(self.count) <= GROUP  # a workgroup of a GPU
 
     def _is_lane(self, c: Class) -> bool:
         return self.lanes and self.columns.is_last(c)
@@ -148,7 +150,7 @@ class Unit:
                 self.replaced[result.uid] = self.states[n]
             else:
                 self.copied.append((self.states[n], result))
-        grouping = Grouping(self._key, lambda c: c in self.outer, self.replaced, self.body)
+        grouping = Grouping(self._key, lambda c: c in self.outer, self.replaced, self.body, self.is_group)
         nests = grouping.nests(self.body.members)
         self._assign_scratch(nests)
         return nests
