@@ -28,7 +28,8 @@ class SequenceValue:
 
 @dataclass(frozen=True, slots=True)
 class Appended(SequenceValue):
-    """A sequence that a loop carries, in its body: the items that this step has appended. entry: says to which one"""
+    """A sequence that a loop carries, in its body: the items that this step has appended, each before a flag whether it
+    has. entry: says to which one"""
 
     entry: object = None
 

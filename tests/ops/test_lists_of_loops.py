@@ -29,6 +29,11 @@ TWO = """v, s, r = Loop (n, , h, e, e) <body = b (
     (bool go, float[2, 3] q, seq(float[2, 3]) l2, seq(float[2, 3]) k2) {{
     u = Gather <axis = 0> (x, i)  a = Add (p, u)  q = Tanh (a)  o = Neg (q)  go = Identity (c)  {} }}>  """
 PAIR = "g = Neg (h)  f = SequenceConstruct (h, g)  "
+SOME = "f = SequenceConstruct (h)  " + loop(
+    """m = ReduceMax <keepdims = 0> (q)  small = Less (m, most)  l0 = SequenceInsert (l, u)
+    l2 = If (small) <then_branch = t () => (seq(float[2, 3]) l3) { o = Neg (q)  l1 = SequenceInsert (l0, q)
+                                                                   l3 = SequenceInsert (l1, o) },
+                     else_branch = r () => (seq(float[2, 3]) l4) { l4 = Identity (l0) }>""", start="f")  # fmt: skip
 LISTS = {  # the graph, which has the output y
     "stacked": f"{APPEND}  {JOINED}",
     "stacked along an inner axis": f"{APPEND}  y = ConcatFromSequence <axis = 1, new_axis = 1> (s)",
@@ -68,6 +73,16 @@ LISTS = {  # the graph, which has the output y
         """m = ReduceMax <keepdims = 0> (q)  small = Less (m, most)
         l2 = If (small) <then_branch = t () => (seq(float[2, 3]) l3) { l3 = SequenceInsert (l, q) },
                          else_branch = r () => (seq(float[2, 3]) l4) { l4 = SequenceInsert (l, p) }>""") + JOINED,
+    "a branch appends": SOME + JOINED,
+    "the other branch appends": SOME.replace("Less", "GreaterOrEqual") + JOINED,
+    "branches append in an inner branch": loop(
+        """m = ReduceMax <keepdims = 0> (q)  small = Less (m, most)  tiny = Less (m, half)
+        l2 = If (small) <then_branch = t () => (seq(float[2, 3]) l3) {
+            l3 = If (tiny) <then_branch = t2 () => (seq(float[2, 3]) l5) { l5 = SequenceInsert (l, q) },
+                            else_branch = r2 () => (seq(float[2, 3]) l6) { l6 = Identity (l) }> },
+                         else_branch = r () => (seq(float[2, 3]) l4) { l7 = SequenceInsert (l, u)
+                                                                       l4 = SequenceInsert (l7, p) }>""")
+    + "y = SequenceAt (s, minus)",
     "a condition chooses a list": PAIR + """m = ReduceMax <keepdims = 0> (x)  small = Less (m, most)
         s = If (small) <then_branch = t () => (seq(float[2, 3]) l3) { l3 = Identity (f) },
                         else_branch = r () => (seq(float[2, 3]) l4) { l4 = SequenceConstruct (h, h) }>""" + JOINED,
@@ -119,11 +134,9 @@ OTHERS = {  # lists whose items must be known when the model is compiled, or tha
         "o = SequenceAt (l, zero)  w = Concat <axis = 0> (o, q)  l1 = SequenceErase (l, zero)"
         "  l2 = SequenceInsert (l1, w)", start="f") + "y = ConcatFromSequence <axis = 0> (s)", "y"),
     "a list that a condition chooses": (LISTS["a condition chooses a list"], "s"),
-    "items that a condition decides": ("f = SequenceConstruct (h)  " + loop(
-        """m = ReduceMax <keepdims = 0> (q)  small = Less (m, most)
-        l2 = If (small) <then_branch = t () => (seq(float[2, 3]) l3) { l3 = SequenceInsert (l, q) },
-                         else_branch = r () => (seq(float[2, 3]) l4) { l4 = Identity (l) }>""", start="f")
-        + JOINED, "y"),
+    "items that a condition decides": (SOME, "s"),
+    "a condition in a loop of no rounds": (SOME.replace("Loop (n,", "Loop (zero,") + JOINED, "y"),
+    "a condition in a loop of known length": (SOME.replace("Loop (n,", "Loop (two,") + JOINED, "y"),
     "two lists that change places": (
         TWO.format("l2 = SequenceInsert (k, q)  k2 = SequenceInsert (l, o)") + JOINED, "y"),
     "a list that replaces another one": (

@@ -3,7 +3,7 @@ blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -43,15 +43,39 @@ def if_(t: Tracer, cond: Tensor, *, then_branch: Graph, else_branch: Graph) -> S
     taken = None if known is None else known[0]
     mark = len(t.fresh)
     (then, a), (orelse, b) = _branches(t, cond, (then_branch, else_branch), taken)
+    inner = set(t.fresh[mark:])
+    a, b = ([_padded(t, *pair, inner) for pair in zip(x, y, strict=True)] for x, y in ((a, b), (b, a)))
     if not all(_alike(x, y) for x, y in zip(a, b, strict=True)):
         t.static(cond)
         raise t.shape_error("the branches give values of different types")
     one, two = ([y for x in values for y in tensors_of(x)] for values in (a, b))
     then.outputs, orelse.outputs = block_outputs(t, then, one), block_outputs(t, orelse, two)
-    inner = set(t.fresh[mark:])
     shapes, binds = _merge(t, [x.shape for x in one], [y.shape for y in two], inner)
     made = iter(t.add(If(cond, then, orelse, binds), [(s, x.dtype) for s, x in zip(shapes, one, strict=True)]))
-    return [next(made) if isinstance(x, Tensor) else replace(x, items=tuple([next(made) for _ in x.items])) for x in a]
+    return [_chosen(t, x, y, made) for x, y in zip(a, b, strict=True)]
+
+
+def _padded(t: Tracer, x: Any, other: Any, inner: set[Symbol]) -> Any:
+    """The value x of a branch. What only the other branch appends to the list of a loop, it has with a false flag."""
+    if not isinstance(x, Appended) or not isinstance(other, Appended):
+        return x
+    missing = other.items[len(x.items) :]
+    if any(sh.symbols(d) & inner for y in missing for d in y.shape):
+        return x
+    none = [t.compute(y.shape, lambda *_, y=y: const(0, y.dtype), y.dtype) for y in missing]
+    return replace(x, items=(*x.items, *none), dtype=x.dtype or other.dtype)
+
+
+def _chosen(t: Tracer, x: Any, y: Any, made: Iterator[Tensor]) -> Any:
+    """The value of an If with the values x and y in its branches. made: its tensors"""
+    if isinstance(x, Tensor):
+        return next(made)
+    items = [next(made) for _ in x.items]
+    if isinstance(x, Appended):
+        pairs = enumerate(zip(x.items, y.items, strict=True))
+        always = {n for n, pair in pairs if n % 2 and all(t.known(flag) == [True] for flag in pair)}
+        items = [t.scalar(True, BOOL) if n in always else item for n, item in enumerate(items)]
+    return replace(x, items=tuple(items))
 
 
 def _branches(t: Tracer, cond: Tensor, graphs: Sequence[Graph], taken: AnyDim | None) -> list[tuple[Block, list[Any]]]:
@@ -163,6 +187,8 @@ def loop(t: Tracer, trip: Tensor | None, cond: Tensor | None = None, *carried: A
     """for n in range(trip): if not cond: break; cond, *carried, *scanned = body(n, cond, *carried). The scanned values
     of all iterations are stacked along a new first axis.
     Spec: https://onnx.ai/onnx/operators/onnx__Loop.html"""
+    if len(body.outputs) == 1 + len(carried) and (_known(t, trip) == 0 or _known(t, cond) is False):
+        return carried
     first = body.inputs[0].type if body.inputs else None
     rank = len(getattr(first, "shape", None) or ())
 
@@ -224,7 +250,7 @@ def _with_lists(
     guards = len(t.guards)
     while True:
         try:
-            return _iterate_lists(t, trip, cond, carried, step, values, entries)
+            return _iterate_lists(t, trip, cond, carried, step, times, values, entries)
         except NotAppended as e:
             del t.guards[guards:]
             if e.entry is None:
@@ -239,11 +265,11 @@ def _with_lists(
 
 def _iterate_lists(
     t: Tracer, trip: Tensor | None, cond: Tensor | None, carried: list[Any], step: Step,
-    values: list[tuple[Tensor, ...] | None], entries: list[object],
+    times: Any, values: list[tuple[Tensor, ...] | None], entries: list[object],
 ) -> list[Any]:  # fmt: skip
     """The results of a loop that carries tensors, sequences with these `values`, and sequences to which it appends.
     Errors: NotAppended, if it does other things with them"""
-    counts: list[int] = []
+    found: list[tuple[tuple[Tensor, ...], list[Tensor | None]]] = []
     mark = len(t.fresh)
 
     def flat(n: Tensor, tensors: list[Any]) -> tuple[Any, list[Any], list[Any]]:
@@ -257,22 +283,21 @@ def _iterate_lists(
         condition, results, scanned = step(n, entered)
         inner = set(t.fresh[mark:])
         kept: list[Tensor] = []
-        appended: list[tuple[Tensor, ...]] = []
+        found.clear()
         for x, items, before, after in zip(carried, values, entered, results, strict=True):
             if items is None:
-                appended.append(_appended(x, before, after, inner))
+                found.append(_appended(t, x, before, after, inner))
             else:
                 kept += _items_alike(before, after)
-        counts[:] = map(len, appended)
-        return condition, kept, [*scanned, *[item for items in appended for item in items]]
+        return condition, kept, [*scanned, *[x for items, flags in found for x in (*items, *flags) if x is not None]]
 
     made = iterate(t, trip, cond, [x for items in values for x in items or ()], flat)
-    end = len(made) - sum(counts)
-    results, numbers, stacks = iter(made[:end]), iter(counts), iter(made[end:])
+    if isinstance(times, int) and any(flag is not None for _, flags in found for flag in flags):
+        raise NotAppended("the items of a list that conditions append to may be needed")
+    end = len(made) - sum(x is not None for items, flags in found for x in (*items, *flags))
+    results, lists, stacks = iter(made[:end]), iter(found), iter(made[end:])
     last = [
-        _stacked(t, x, [next(stacks) for _ in range(next(numbers))], trip)
-        if items is None
-        else _like(x, [next(results) for _ in items])
+        _stacked(t, x, *next(lists), stacks, trip) if items is None else _like(x, [next(results) for _ in items])
         for x, items in zip(carried, values, strict=True)
     ]
     return [*last, *results]
@@ -292,29 +317,48 @@ def _items_alike(before: Any, after: Any) -> tuple[Tensor, ...]:
     return after.items
 
 
-def _appended(x: SequenceValue, entered: Appended, after: Any, inner: set[Symbol]) -> tuple[Tensor, ...]:
-    """The items that a step has appended to the sequence x. inner: symbols that the body binds. Errors: NotAppended"""
-    items = after.items if isinstance(after, Appended) and after.entry is entered.entry else None
-    rows = x.rows
-    known = {(y.shape, y.dtype) if isinstance(y, Tensor) else None for y in (*x.items, *(items or ()))}
-    known |= set() if rows is None else {(rows.shape[1:], rows.dtype)}
-    if items is None or items and (None in known or len(known) > 1):
+def _appended(
+    t: Tracer, x: SequenceValue, entered: Appended, after: Any, inner: set[Symbol]
+) -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
+    """The items that a step has appended to the sequence x, and flags of those that only some steps append. inner:
+    symbols that the body binds. Errors: NotAppended"""
+    if not isinstance(after, Appended) or after.entry is not entered.entry:
         raise NotAppended("a loop changes a sequence that it carries", entered.entry)
+    items, flags = after.items[::2], [None if t.known(flag) == [True] else flag for flag in after.items[1::2]]
+    known = {(y.shape, y.dtype) if isinstance(y, Tensor) else None for y in (*x.items, *items)}
+    known |= set() if x.rows is None else {(x.rows.shape[1:], x.rows.dtype)}
+    if items and (None in known or len(known) > 1):
+        raise NotAppended("a loop appends items of other shapes to a sequence")
     if any(sh.symbols(d) & inner for y in items for d in y.shape):
         raise NotAppended("a loop appends items of several shapes to a sequence")
-    return items
+    return items, flags
 
 
-def _stacked(t: Tracer, before: SequenceValue, stacks: list[Tensor], trip: Tensor | None) -> SequenceValue:
-    """The sequence after a loop. stacks: the items that its steps appended"""
-    if not stacks:
+def _stacked(
+    t: Tracer, before: SequenceValue, items: Sequence[Tensor], flags: Sequence[Tensor | None],
+    stacks: Iterator[Tensor], trip: Tensor | None,
+) -> SequenceValue:  # fmt: skip
+    """The sequence after a loop. items, flags: what its steps append. stacks: items and flags of all steps, in order"""
+    if not items:
         return before
-    rows = stacks[0]
-    if len(stacks) > 1:
-        rows = t.concat([t.unsqueeze(x, [1]) for x in stacks], 1)
-        rows = t.reshape(rows, (rows.shape[0] * len(stacks), *rows.shape[2:]))
-    first = [t.unsqueeze(x, [0]) for x in before.items] + ([] if before.rows is None else [before.rows])
-    return SequenceValue((), rows.dtype, t.concat([*first, rows], 0) if first else rows, trip)
+    rows = [next(stacks) for _ in items]
+    steps = rows[0].shape[:1]
+    made = _rows(t, rows)
+    if any(flag is not None for flag in flags):
+        from pyruntime.ops.standard.unique import compress
+
+        kept = [t.compute(steps, lambda _: const(True, BOOL), BOOL) if f is None else next(stacks) for f in flags]
+        made = compress(t, made, _rows(t, kept), axis=0)
+    first = [t.unsqueeze(x, [0]) for x in items_of(t, before)] if before.rows is None else [before.rows]
+    return SequenceValue((), made.dtype, t.concat([*first, made], 0) if first else made, trip)
+
+
+def _rows(t: Tracer, stacks: list[Tensor]) -> Tensor:
+    """The rows of stacks in the order of their steps."""
+    if len(stacks) == 1:
+        return stacks[0]
+    rows = t.concat([t.unsqueeze(x, [1]) for x in stacks], 1)
+    return t.reshape(rows, (rows.shape[0] * len(stacks), *rows.shape[2:]))
 
 
 def _require_if_it_runs(t: Tracer, kernel: Loop, first: int, own: set[Symbol]) -> None:

@@ -64,7 +64,7 @@ def sequence_at(t: Tracer, sequence: Any, position: Tensor) -> Any:
 @op("SequenceInsert", since=11)
 def sequence_insert(t: Tracer, sequence: Any, tensor: Tensor, position: Tensor | None = None) -> SequenceValue:
     if isinstance(sequence, Appended) and position is None:
-        return replace(sequence, items=(*sequence.items, tensor), dtype=tensor.dtype)
+        return replace(sequence, items=(*sequence.items, tensor, t.scalar(True, BOOL)), dtype=tensor.dtype)
     items = _items(t, sequence)
     at = len(items) if position is None else _position(t, position, len(items), len(items) + 1)
     return SequenceValue((*items[:at], tensor, *items[at:]), tensor.dtype)
