@@ -86,8 +86,9 @@ class RunQueue:
                     self._runs.append((mine, executor))
                 return work(executor)
         finally:
-            with suppress(RuntimeError):  # already released
-                self._ended.release()
+            if self._ended.locked():  # else nobody waits; who begins to wait looks again first
+                with suppress(RuntimeError):  # already released
+                    self._ended.release()
 
     @property
     def _running(self) -> list[Any]:

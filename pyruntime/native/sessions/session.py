@@ -48,6 +48,7 @@ from pyruntime.session.states import SessionState, StateMachine
 from pyruntime.session.watch import Watch
 
 T = TypeVar("T")
+_RUN = our_fault("the run")
 _Outputs = tuple[Mapping[str, Any], dict[str, Any]]  # values of the Program's header, and results, by name
 
 
@@ -277,14 +278,14 @@ class Session:
         place"""
         start = time.perf_counter()
         try:
-            results = self._run_checked(output_names, input_feed, run_options, preferred_output_location, resident)
+            with _RUN:
+                results = self._run_checked(output_names, input_feed, run_options, preferred_output_location, resident)
         except BaseException as error:
             self.watch.failed(start, error)
             raise
         self.watch.succeeded(start)
         return results
 
-    @our_fault("the run")
     def _run_checked(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None,
         location: str | Mapping[str, str] | None, resident: Collection[str],
@@ -356,7 +357,7 @@ class Session:
         """Whether runs may be concurrent: not on a GPU, which has one queue, or on a provider that forbids it, and not
         with a memory limit of the session or the process, which holds for one run."""
         compiler = self.compiler
-        if not all(p.concurrent for name, p in compiler.added.items() if name in compiler.providers):
+        if compiler.added and not all(p.concurrent for n, p in compiler.added.items() if n in compiler.providers):
             return False
         if self.on_kernels is not None or compiler.preset.saves_power or is_limited() or self.programs.has_states:
             return False
