@@ -62,7 +62,7 @@ def opened(raw: bytes) -> InferenceSession:
 @contextmanager
 def whole() -> Iterator[None]:
     """Sessions that are opened meanwhile keep the states of all steps."""
-    before, control_rules.is_long = control_rules.is_long, lambda loop: False
+    before, control_rules.is_long = control_rules.is_long, lambda *_: False
     try:
         yield
     finally:

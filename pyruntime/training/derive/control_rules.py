@@ -3,9 +3,7 @@ backwards."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import add
+from collections.abc import Mapping
 from typing import Any
 
 from pyruntime.errors import NotDifferentiable
@@ -13,12 +11,12 @@ from pyruntime.frontend.own_gradients import Cotangents
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, I32, I64
-from pyruntime.ir.expr import Expr, X, Y, cast, dim
+from pyruntime.ir.expr import X, Y, cast, dim
 from pyruntime.ir.kernel import Block, If, Loop, Tensor, free
 from pyruntime.ops.standard.control import block_outputs
 from pyruntime.training.derive.backward_walk import OutputCotangents, Walk
 from pyruntime.training.derive.long_loops import counted, has_limit, is_long, of_long_loop
-from pyruntime.training.derive.loop_slices import Slice, slices
+from pyruntime.training.derive.loop_slices import slices
 from pyruntime.training.derive.replay import record_again
 
 
@@ -51,8 +49,9 @@ def of_if(walk: Walk, kernel: If, gs: OutputCotangents) -> Cotangents:
 def of_loop(walk: Walk, kernel: Loop, gs: OutputCotangents) -> Cotangents:
     if kernel.enters:
         raise NotDifferentiable("a loop whose carried values change their shape has no gradient")
-    divided = is_long(kernel) and (has_limit(kernel) or not walk.t.depth)  # blocks that Read are not recorded again
-    return of_long_loop(walk, kernel, gs) if divided else _ReverseLoop(walk, kernel, gs).record()
+    if (has_limit(kernel) or not walk.t.depth) and is_long(walk.t, kernel):  # blocks that Read are not recorded again
+        return of_long_loop(walk, kernel, gs)
+    return _ReverseLoop(walk, kernel, gs).record()
 
 
 class _ReverseLoop:
@@ -67,7 +66,7 @@ class _ReverseLoop:
         self.entered = body.inputs[2:]
         self.live = [i for i, x in enumerate(kernel.carried) if x.dtype.is_float]
         active = [x for x in free(body) if walk.is_active(x)]
-        self.slices = [(x, found) for x in active if (found := slices(body, x))]
+        self.slices = [(x, found) for x in active if (found := slices(t, body, x))]
         sliced = {x.uid for x, _ in self.slices}
         self.outer = [x for x in active if x.uid not in sliced]
         # from here on the forward loop also stacks what its iterations are entered with
@@ -91,16 +90,8 @@ class _ReverseLoop:
         made = counted(t, start, self.count, self._body, kernel.is_part)
         operands = [kernel.carried[i] for i in self.live] + self.outer
         stacks = iter(made[len(start) :])
-        whole = [(x, self._joined(x, [(s, next(stacks)) for s in found])) for x, found in self.slices]
+        whole = [(x, self.walk.like(x, s.cotangent(t, next(stacks)))) for x, found in self.slices for s in found]
         return list(zip(operands, made, strict=False)) + whole
-
-    def _joined(self, x: Tensor, parts: Sequence[tuple[Slice, Tensor]]) -> Tensor:
-        """The cotangent of a tensor, from the stacks of those of its slices: they begin with the last step."""
-
-        def element(*i: Expr) -> Expr:
-            return reduce(add, [s.stacked(stack, i) for s, stack in parts])
-
-        return self.t.compute(x.shape, element, x.dtype)
 
     def _at(self, stack: Tensor, step: Tensor) -> Tensor:
         """The slice of the step that is reversed."""

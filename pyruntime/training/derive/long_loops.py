@@ -54,7 +54,7 @@ def counted(t: Tracer, start: Sequence[Tensor], count: AnyDim, step: Step, is_pa
     return list(t.add(loop, shapes))
 
 
-def is_long(kernel: Loop) -> bool:
+def is_long(t: Tracer, kernel: Loop) -> bool:
     """Whether the states of all steps may take much memory. They take little beside slices and stacks that are larger
     than the states: without them, a step would still need two thirds of its memory."""
     if kernel.is_part or (kernel.limit is not None and sh.interval(kernel.limit)[1] < LONG):
@@ -62,7 +62,7 @@ def is_long(kernel: Loop) -> bool:
     if any(axis for _, axis, _ in kernel.binds):  # the step decides a dim
         return False
     body = kernel.body
-    read = [s.out for x in free(body) for s in slices(body, x)]
+    read = [s.out for x in free(body) for s in slices(t, body, x)]
     stacked = body.outputs[1 + len(kernel.carried) :]
     return _bytes(kernel.carried) > 0 and _bytes(kernel.carried) >= _bytes([*read, *stacked])
 
@@ -103,9 +103,9 @@ class _Division:
     def __init__(self, walk: Walk, kernel: Loop) -> None:
         self.t, self.kernel, self.body = walk.t, kernel, kernel.body
         active = [x for x in free(kernel.body) if walk.is_active(x)]
-        self.slices = [s for x in active for s in slices(kernel.body, x) if s.size == 1]
+        self.slices = [s for x in active for s in slices(self.t, kernel.body, x)]
         made = {s.out.uid for s in self.slices}
-        self.steps = Block((), [k for k in kernel.body.kernels if k.outputs[0].uid not in made])
+        self.steps = Block((), [k for k in kernel.body.kernels if not any(o.uid in made for o in k.outputs)])
 
     def block(self) -> Block:
         """The kernels that now make the loop's outputs, and have its place in the current block."""

@@ -11,7 +11,7 @@ from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.blocks import all_kernels
 from pyruntime.ir.copies import Copies, can_copy_blocks
 from pyruntime.ir.expr import Expr
-from pyruntime.ir.kernel import Block, Kernel, Tensor
+from pyruntime.ir.kernel import Block, Kernel, Read, Tensor
 
 
 def record_again(t: Tracer, block: Block, replaced: Mapping[int, Tensor]) -> dict[int, Tensor]:
@@ -33,6 +33,8 @@ def record_again(t: Tracer, block: Block, replaced: Mapping[int, Tensor]) -> dic
 
 
 def _what(kernel: Kernel) -> str:
+    if isinstance(kernel, Read):
+        return "a dim that a run decides"
     kind = type(kernel).__name__
     return f"{'an' if kind == 'If' else 'a'} {kind} {'with dims that a run decides' if kernel.blocks else 'kernel'}"
 

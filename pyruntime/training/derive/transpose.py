@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from itertools import permutations
 from operator import and_
 
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
-from pyruntime.ir.expr import Expr, affine, cast, const, dim, guard, index, rem, rewrite, substitute, walk
+from pyruntime.ir.expr import Expr, affine, cast, const, dim, guard, index, rem, rewrite, substitute, uses_index, walk
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.formula import sum_type
@@ -30,6 +31,7 @@ def transposed(t: Tracer, load: Expr, value: Expr, extents: Sequence[AnyDim]) ->
     coords, value, extents, inside = _split_axes(coords, value, extents)
     shape = load.value.shape
     coords, value, extents, inside = _split_broadcasts(shape, coords, value, extents, inside)
+    coords, value, extents, inside = _join_axes(coords, value, extents, inside)
     solution = _Solution(shape, extents)
     if not solution.solve(coords):
         return scattered(t, shape, coords, value, extents, inside)
@@ -47,11 +49,7 @@ def transposed(t: Tracer, load: Expr, value: Expr, extents: Sequence[AnyDim]) ->
 def _without_unit_axes(coords: list[Expr], value: Expr, extents: list[AnyDim]) -> tuple[list[Expr], Expr, list[AnyDim]]:
     """Axes of extent 1 as the constant 0."""
     ones = {n: const(0, I32) for n, d in enumerate(extents) if d == 1}
-
-    def fixed(e: Expr) -> Expr:
-        return rewrite(e, lambda x: ones.get(x.value) if x.op == "index" else None)
-
-    return [fixed(c) for c in coords], fixed(value), extents
+    return [_with(c, ones) for c in coords], _with(value, ones), extents
 
 
 # ── i / m and i % m ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -102,6 +100,38 @@ def _split_broadcasts(
         extents = [*extents, sh.floordiv(extents[axis], sh.maximum(d, 1))]
         extents[axis] = d
     return coords, value, extents, inside
+
+
+def _join_axes(
+    coords: list[Expr], value: Expr, extents: list[AnyDim], inside: list[Expr]
+) -> tuple[list[Expr], Expr, list[AnyDim], list[Expr]]:
+    """The same nest, in which two axes a and b that one coordinate reads as n · a + b, n the extent of b, are one axis:
+    the place tells both, and none is summed over."""
+    while (pair := _digits(coords, extents)) is not None:
+        high, low = pair
+        n = extents[low]
+        parts = {high: index(low) / dim(n), low: rem(index(low), dim(n))}
+        coords = [_with(c, {high: const(0, I32)}) for c in coords]
+        value, inside = _with(value, parts), [_with(c, parts) for c in inside]
+        extents = [1 if a == high else d * extents[high] if a == low else d for a, d in enumerate(extents)]
+    return coords, value, extents, inside
+
+
+def _digits(coords: list[Expr], extents: list[AnyDim]) -> tuple[int, int] | None:
+    """Two axes that can be joined."""
+    forms = [affine(c) for c in coords]
+    factors = [{} if f is None else {axis: x for (kind, axis), x in f[1].items() if kind == "index"} for f in forms]
+    for n, own in enumerate(factors):
+        others = [c for m, c in enumerate(coords) if m != n]
+        alone = [a for a in own if extents[a] != 1 and not any(uses_index(c, a) for c in others)]
+        for high, low in permutations(alone, 2):
+            if own[high] == own[low] * extents[low]:
+                return high, low
+    return None
+
+
+def _with(e: Expr, axes: dict[int, Expr]) -> Expr:
+    return rewrite(e, lambda x: axes.get(x.value) if x.op == "index" else None)
 
 
 class _Split:
