@@ -83,6 +83,8 @@ LISTS = {  # the graph, which has the output y
                          else_branch = r () => (seq(float[2, 3]) l4) { l7 = SequenceInsert (l, u)
                                                                        l4 = SequenceInsert (l7, p) }>""")
     + "y = SequenceAt (s, minus)",
+    "longer and shorter after the loop": SOME + """s1 = SequenceInsert (s, h)  s2 = SequenceErase (s1, zero)
+        s3 = SequenceInsert (s2, v)  s4 = SequenceErase (s3)  y = ConcatFromSequence <axis = 0> (s4)""",
     "a condition chooses a list": PAIR + """m = ReduceMax <keepdims = 0> (x)  small = Less (m, most)
         s = If (small) <then_branch = t () => (seq(float[2, 3]) l3) { l3 = Identity (f) },
                         else_branch = r () => (seq(float[2, 3]) l4) { l4 = SequenceConstruct (h, h) }>""" + JOINED,
@@ -137,6 +139,11 @@ OTHERS = {  # lists whose items must be known when the model is compiled, or tha
     "items that a condition decides": (SOME, "s"),
     "a condition in a loop of no rounds": (SOME.replace("Loop (n,", "Loop (zero,") + JOINED, "y"),
     "a condition in a loop of known length": (SOME.replace("Loop (n,", "Loop (two,") + JOINED, "y"),
+    "an item that only later steps erase": (loop(
+        """p1, l1 = Loop (i, , q, l) <body = inner (int64 j, bool more, float[2, 3] p2, seq(float[2, 3]) l0) =>
+            (bool on, float[2, 3] p3, seq(float[2, 3]) l4) {
+        on = Identity (more)  p3 = Identity (p2)  l3 = SequenceErase (l0, zero)  l4 = SequenceInsert (l3, p2) }>
+        l2 = SequenceInsert (l1, q)""") + JOINED, "y"),
     "two lists that change places": (
         TWO.format("l2 = SequenceInsert (k, q)  k2 = SequenceInsert (l, o)") + JOINED, "y"),
     "a list that replaces another one": (
@@ -158,7 +165,7 @@ def test_lists_that_are_refused() -> None:
     """Nothing can be joined; a list of a length that data decide has no items when the model is compiled."""
     with pytest.raises(ShapeError, match="an empty sequence has nothing to join"):
         InferenceSession(graph(LISTS["stacked"]).SerializeToString()).run(None, feeds_of(0))
-    text = LISTS["until a condition fails"].replace(JOINED, "s2 = SequenceErase (s)  y = SequenceLength (s2)")
+    text = LISTS["until a condition fails"].replace(JOINED, "s2 = SequenceErase (s, one)  y = SequenceLength (s2)")
     for m, what in [(graph(text), "a sequence"), (graph(text, "s"), 'the output "s"')]:
         with pytest.raises(UnsupportedOp, match=f"the length of {what} is known only when a loop has ended"):
             InferenceSession(m.SerializeToString()).run(None, feeds_of(18))

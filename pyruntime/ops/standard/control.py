@@ -261,6 +261,11 @@ def _with_lists(
             values[k] = items_of(t, carried[k])
             if carried[k].rows is not None:
                 return None
+        except ShapeError:  # with the number of items that the loop begins with, which its steps may change
+            if all(isinstance(x, Tensor) or items is None for x, items in zip(carried, values, strict=True)):
+                raise
+            del t.guards[guards:]
+            return None
 
 
 def _iterate_lists(

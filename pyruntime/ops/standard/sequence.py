@@ -65,6 +65,9 @@ def sequence_at(t: Tracer, sequence: Any, position: Tensor) -> Any:
 def sequence_insert(t: Tracer, sequence: Any, tensor: Tensor, position: Tensor | None = None) -> SequenceValue:
     if isinstance(sequence, Appended) and position is None:
         return replace(sequence, items=(*sequence.items, tensor, t.scalar(True, BOOL)), dtype=tensor.dtype)
+    rows = _rows(sequence)
+    if rows is not None and position is None and rows.shape[1:] == tensor.shape:
+        return replace(sequence, rows=t.concat([rows, t.unsqueeze(tensor, [0])], 0))
     items = _items(t, sequence)
     at = len(items) if position is None else _position(t, position, len(items), len(items) + 1)
     return SequenceValue((*items[:at], tensor, *items[at:]), tensor.dtype)
@@ -72,6 +75,10 @@ def sequence_insert(t: Tracer, sequence: Any, tensor: Tensor, position: Tensor |
 
 @op("SequenceErase", since=11)
 def sequence_erase(t: Tracer, sequence: Any, position: Tensor | None = None) -> SequenceValue:
+    rows, at = _rows(sequence), -1 if position is None else (t.known(position) or [None])[0]
+    if rows is not None and at in (0, -1):
+        t.require(sh.compare("lt", 0, rows.shape[0]), "an empty sequence has nothing to erase")
+        return replace(sequence, rows=t.slice(rows, 0, 1 + at, rows.shape[0] - 1))
     items = _items(t, sequence)
     if not items:
         raise t.shape_error("an empty sequence has nothing to erase")
