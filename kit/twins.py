@@ -53,7 +53,12 @@ TWINS = [
         "promises, threads, portions",
         "e2e/test_conformance.py tests/test_offsets.py",
     ),
-    Twin("pyruntime/native/execution/control.py", "web/run/control.js", "promises", "e2e/test_conformance.py"),
+    Twin(
+        "pyruntime/native/execution/control.py",
+        "web/run/control.js",
+        "promises; the states are `runtime/loop_states.py`",
+        "e2e/test_conformance.py",
+    ),
     Twin(
         "pyruntime/native/execution/load_program.py",
         "web/run/load_program.js",

@@ -29,9 +29,9 @@ from pyruntime.runtime.explain import explain
 from pyruntime.runtime.gguf_tokenizer import tokenizer_json
 from pyruntime.runtime.growth import byte_ranges, next_capacity
 from pyruntime.runtime.guards import Guards
+from pyruntime.runtime.loop_states import stacked_dims
 from pyruntime.runtime.order_trial import OrderTrial
 from pyruntime.runtime.recovery import Move
-from pyruntime.runtime.stacking import stacked_dims
 from pyruntime.runtime.step_layout import LiveRange, lay_out
 from pyruntime.runtime.step_numbers import StepNumbers
 from pyruntime.runtime.trained_weights import TrainedWeight, TrainedWeights, go_on_from

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from pyruntime.codegen.linear_memory import RESERVED
 from pyruntime.program.dims import Env, compile_dim, compile_dims
-from pyruntime.program.types import Binds, Call, GpuStep, Header, WasmStep
+from pyruntime.program.types import Binds, Call, GpuStep, Header, TensorValue, WasmStep
 from pyruntime.runtime.arena import GPU, Arena, Span
 from pyruntime.runtime.guards import Guards
 from pyruntime.runtime.layout import Capacities, known_sizes, with_spare
@@ -442,16 +442,21 @@ class Planner:
         found = state.place.spans.get(buffer)
         return self.constants[buffer] if found is None else found
 
-    def take(self, change: Change, buffer: int) -> None:
-        """Allocate a buffer, unless its elements are strings."""
-        if "host" not in self.header["buffers"][buffer]:
-            change.take(buffer, self.size(change.env, buffer), self.is_on_gpu(buffer))
+    def take(self, change: Change, buffers: list[int]) -> None:
+        """Allocate buffers, except those whose elements are strings."""
+        for buffer in buffers:
+            if "host" not in self.header["buffers"][buffer]:
+                change.take(buffer, self.size(change.env, buffer), self.is_on_gpu(buffer))
 
     def bind(self, change: Change, binds: Binds, dims: Sequence[Sequence[int]]) -> None:
         """Set symbols to dims of values, and check guards. Errors: ShapeError."""
         for value, axis, symbol in binds:
             change.env[symbol] = dims[value][axis]
         self.guards.bound(change.env, {symbol for _, _, symbol in binds})
+
+
+def buffers_of(values: list[TensorValue]) -> list[int]:
+    return [v["buffer"] for v in values]
 
 
 def _table_bytes(header: Header, shapes: int) -> int:

@@ -40,7 +40,7 @@ function run(plan, n, m) {
   plan.limit();
   const state = plan.advance(plan.root, `${n},${m}`, (next) => {
     next.env.set('n', n).set('m', m);
-    for (const buffer of [X, Y]) plan.take(next, buffer);
+    plan.take(next, [X, Y]);
   });
   const { words, layout } = laidOut(plan, CALLS, state);
   const after = new State(layout.after, state.env);
@@ -101,7 +101,7 @@ test('many small sizes that grow make few, too: more room for each is not too mu
   for (let n = 10; n < 400; n++) {
     const state = plan.advance(plan.root, `${n}`, (next) => {
       next.env.set('n', n).set('m', 1);
-      plan.take(next, 0);
+      plan.take(next, [0]);
     });
     laidOut(plan, calls, state);
   }

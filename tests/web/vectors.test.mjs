@@ -13,7 +13,7 @@ import { explain } from '../../web/runtime/explain.js';
 import { byteRanges, nextCapacity } from '../../web/runtime/growth.js';
 import { Guards } from '../../web/runtime/guards.js';
 import { OrderTrial } from '../../web/runtime/order_trial.js';
-import { stackedDims } from '../../web/runtime/stacking.js';
+import { stackedDims } from '../../web/runtime/loop_states.js';
 import { fastest, Trial } from '../../web/runtime/trial.js';
 import { StepNumbers } from '../../web/runtime/step_numbers.js';
 import { TrainedWeights } from '../../web/runtime/trained_weights.js';

@@ -143,7 +143,7 @@ export class Transfers {
     const after = plan.advance(state, unused.length ? `${key}|${unused.join()}` : key, (next) => {
       for (const [, { buffer }] of step.pairs) {
         if (unused.includes(buffer)) next.take(buffer, 0, plan.isOnGpu(buffer));
-        else plan.take(next, buffer);
+        else plan.take(next, [buffer]);
       }
       next.drop(step.free);
     });

@@ -5,6 +5,7 @@ import { viewOf } from '../common/elements.js';
 import { ExecutionError, PyRuntimeError, Terminated } from '../common/errors.js';
 import { andThen } from '../common/maybe_promise.js';
 import { evaluateAll } from '../common/dims.js';
+import { buffersOf } from '../runtime/planner.js';
 
 /** @template T @typedef {import('../common/maybe_promise.js').MaybePromise<T>} MaybePromise */
 /** @import { Env } from '../common/dims.js' */
@@ -46,9 +47,7 @@ export class ArrayParts {
   /** @param {Part} part @param {Executor} executor @param {HostStep} step @param {State} state @param {string} key @returns {MaybePromise<Bound>} */
   bind(part, executor, { inputs, outputs, free }, state, key) {
     const { plan, memory } = executor;
-    const made = plan.advance(state, key, (next) => {
-      for (const { buffer } of outputs) plan.take(next, buffer);
-    });
+    const made = plan.advance(state, key, (next) => plan.take(next, buffersOf(outputs)));
     const after = plan.advance(made, `${key}:free`, (next) => next.drop(free));
     const arrays = (/** @type {TensorValue[]} */ values) => values.map((value) => arrayOf(executor, made, value));
     const given = arrays(/** @type {TensorValue[]} */ (inputs.filter(Boolean)));

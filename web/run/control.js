@@ -2,10 +2,10 @@
 
 import { evaluateAll } from '../common/dims.js';
 import { andThen } from '../common/maybe_promise.js';
+import { afterBranch, LoopStates } from '../runtime/loop_states.js';
 import { LATEST, LEAST, repeats, SHORT } from '../runtime/repeats.js';
-import { stackedDims } from '../runtime/stacking.js';
 
-/** @import { Binds, LoopStep, TensorValue } from '../common/program.js' */
+/** @import { LoopStep, TensorValue } from '../common/program.js' */
 /** @import { State } from '../runtime/states.js' */
 /** @import { Executor } from './types.js' */
 /** @typedef {import('../common/maybe_promise.js').MaybePromise<State>} MaybeState */
@@ -18,15 +18,7 @@ import { stackedDims } from '../runtime/stacking.js';
 export function runIf(executor, step, state, key) {
   const [condition] = executor.readNumbers(state, step.condition);
   const branch = condition ? step.then : step.orelse;
-  const made = tensors(executor.header.blocks[branch].outputs);
-  return andThen(executor.runBlock(branch, state), (after) => {
-    made.forEach(({ buffer }, i) => passHost(executor, buffer, step.outputs[i]));
-    return executor.plan.advance(after, `${key}:join${branch}`, (next) => {
-      executor.plan.bind(next, step.binds, made.map(({ dims }) => evaluateAll(dims, next.env)));
-      made.forEach(({ buffer }, i) => next.rename(buffer, step.outputs[i]));
-      next.drop(step.free);
-    });
-  });
+  return andThen(executor.runBlock(branch, state), (after) => afterBranch(executor.plan, step, branch, after, key, shape, executor.hosts));
 }
 
 /**
@@ -36,8 +28,9 @@ export function runIf(executor, step, state, key) {
  * @returns {MaybeState}
  */
 export function runLoop(executor, step, state, key) {
-  const trips = step.trip ? executor.readNumbers(state, step.trip)[0] : Infinity;
-  let going = step.condition ? Boolean(executor.readNumbers(state, step.condition)[0]) : true;
+  const read = (/** @type {TensorValue | null} */ value, /** @type {number} */ otherwise) => (value ? executor.readNumbers(state, value)[0] : otherwise);
+  const trips = read(step.trip, Infinity);
+  let going = read(step.condition, 1);
   const loop = new Loop(executor, step, key);
   let n = 0;
   /** @type {import('../runtime/repeats.js').Repeats | null} */
@@ -55,60 +48,39 @@ export function runLoop(executor, step, state, key) {
       if (batches) {
         const wait = executor.stop?.yieldIfDue();
         if (wait) return wait.then(() => go(outer));
-        const batch = loop.repeat(batches, n, trips);
-        going = batch.going;
-        n += batch.steps;
+        const [steps, condition] = loop.repeat(batches, n, trips);
+        going = condition;
+        n += steps;
         outer = batches.state;
         continue;
       }
-      const inner = executor.runBlock(step.body, loop.begin(outer, n));
+      const inner = executor.runBlock(step.body, loop.next(outer, n));
       if (inner instanceof Promise) return inner.then((later) => go(finish(later)));
       outer = finish(inner);
     }
-    return loop.leave(outer, n);
+    return loop.finish(outer);
   };
-  return go(loop.enter(state));
+  return go(loop.start(state));
 }
 
-/** The state of a loop. Its carried values are in the body's input buffers between iterations. */
-class Loop {
+/** With the values that a loop stacks. */
+class Loop extends LoopStates {
   /** @param {Executor} executor @param {LoopStep} step @param {string} key */
   constructor(executor, step, key) {
+    super(executor.plan, step, key, shape, executor.hosts);
     this.executor = executor;
-    this.step = step;
-    this.key = key;
-    const body = executor.header.blocks[step.body];
-    this.inputs = body.inputs;
-    const first = this.inputs.slice(0, 2).map(({ buffer }) => buffer);
-    /** The iteration number and the condition, if the body uses them. @type {number[]} */
-    this.turn = first.filter((buffer) => !body.unused.includes(buffer));
-    this.unused = body.unused.filter((buffer) => !first.includes(buffer));
-    const [condition, ...made] = tensors(body.outputs);
-    this.condition = condition;
-    this.made = made;
-    this.carried = step.carried.length;
     /** For each stacked value the values of all iterations: bytes or strings. @type {(Uint8Array | (string | number)[])[][]} */
-    this.stacks = made.slice(this.carried).map(() => []);
+    this.rows = this.stacked.map(() => []);
     /** For each stacked value its dims in each iteration. @type {number[][][]} */
-    this.stackDims = made.slice(this.carried).map(() => []);
-    this.scratch = step.repeat ? [step.repeat.buffer] : [];
-  }
-
-  /** The symbols that the body's inputs set; inputs are numbered by their position among the carried values. @returns {Binds} */
-  get enters() {
-    return this.step.enters.map(([input, axis, symbol]) => [input - 2, axis, symbol]);
+    this.shapes = this.stacked.map(() => []);
   }
 
   /** Copies the carried values, because the body owns them. @param {State} state @returns {State} */
-  enter(state) {
-    const { executor, step } = this;
-    const after = executor.plan.advance(state, `${this.key}:enter`, (next) => {
-      executor.plan.bind(next, this.enters, step.carried.map(({ dims }) => evaluateAll(dims, state.env)));
-      for (const { buffer } of this.inputs.slice(2)) executor.plan.take(next, buffer);
-      for (const buffer of [...this.turn, ...this.scratch]) executor.plan.take(next, buffer);
-    });
-    step.carried.forEach(({ buffer }, i) => {
-      const target = this.inputs[i + 2].buffer;
+  start(state) {
+    const { executor } = this;
+    const after = this.enter(state);
+    this.step.carried.forEach(({ buffer }, i) => {
+      const target = this.inputs[i].buffer;
       const host = executor.hosts.get(buffer);
       if (host) executor.hosts.set(target, host);
       else executor.bytes(after, target).set(executor.bytes(state, buffer));
@@ -117,39 +89,23 @@ class Loop {
   }
 
   /** Writes the iteration number and the condition. @param {State} state @param {number} n @returns {State} */
-  begin(state, n) {
-    const { executor } = this;
+  next(state, n) {
     for (const buffer of this.turn) {
-      const bytes = executor.bytes(state, buffer);
-      if (buffer === this.inputs[0].buffer) new DataView(bytes.buffer, bytes.byteOffset).setBigInt64(0, BigInt(n), true);
+      const bytes = this.executor.bytes(state, buffer);
+      if (buffer === this.number) new DataView(bytes.buffer, bytes.byteOffset).setBigInt64(0, BigInt(n), true);
       else bytes[0] = 1;
     }
-    return this.unused.length ? executor.plan.advance(state, `${this.key}:unused`, (next) => next.drop(this.unused)) : state;
+    return this.begin(state);
   }
 
-  /** Copies the values to stack. Returns the condition. @param {State} state @returns {boolean} */
+  /** Copies the values to stack. Returns the condition: 0 or 1. @param {State} state */
   collect(state) {
     const { executor } = this;
-    const scanned = this.made.slice(this.carried);
-    scanned.forEach(({ buffer, dims }, i) => {
-      this.stackDims[i].push(evaluateAll(dims, state.env));
-      this.stacks[i].push(executor.hosts.get(buffer) ?? executor.bytes(state, buffer).slice());
+    this.stacked.forEach((value, i) => {
+      this.shapes[i].push(shape(value, state.env));
+      this.rows[i].push(executor.hosts.get(value.buffer) ?? executor.bytes(state, value.buffer).slice());
     });
-    return Boolean(executor.readNumbers(state, this.condition)[0]);
-  }
-
-  /** The body's results become the carried values of the next iteration. @param {State} state @returns {State} */
-  end(state) {
-    const { executor, made, inputs } = this;
-    made.slice(0, this.carried).forEach(({ buffer }, i) => passHost(executor, buffer, inputs[i + 2].buffer));
-    return executor.plan.advanceInterned(state, `${this.key}:end`, (next) => {
-      const dims = made.slice(0, this.carried).map((value) => evaluateAll(value.dims, next.env));
-      next.drop(inputs.map(({ buffer }) => buffer));
-      next.drop([this.condition, ...made.slice(this.carried)].map(({ buffer }) => buffer));
-      dims.forEach((_, i) => next.rename(made[i].buffer, inputs[i + 2].buffer));
-      executor.plan.bind(next, this.enters, dims);
-      for (const buffer of this.turn) executor.plan.take(next, buffer);
-    });
+    return executor.readNumbers(state, this.condition)[0];
   }
 
   /** Batches of steps inside WebAssembly from this state on, if they are possible. @param {State} state */
@@ -162,7 +118,10 @@ class Loop {
     return found;
   }
 
-  /** Runs a batch of steps from step n on. @param {import('../runtime/repeats.js').Repeats} batches @param {number} n @param {number} trips */
+  /**
+   * Runs a batch of steps from step n on. Returns the number of its steps, and the condition: 0 or 1.
+   * @param {import('../runtime/repeats.js').Repeats} batches @param {number} n @param {number} trips @returns {[number, number]}
+   */
   repeat(batches, n, trips) {
     const { executor: { code, header, memory }, executor, step } = this;
     const [body] = header.blocks[step.body].steps;
@@ -174,37 +133,28 @@ class Loop {
     } catch (error) {
       executor.refuse(/** @type {import('../common/program.js').WasmStep} */ (body), error);
     }
-    const going = memory.bytes[batches.took(steps, performance.now() - start)] !== 0;
+    const condition = memory.bytes[batches.took(steps, performance.now() - start)];
     executor.checkFaults();
     batches.rows.forEach(([address, size], i) => {
-      for (let n = 0; n < steps; n++) this.stackDims[i].push(this.stackDims[i][0]);
-      this.stacks[i].push(memory.bytes.slice(address, address + steps * size));
+      for (let n = 0; n < steps; n++) this.shapes[i].push(this.shapes[i][0]);
+      this.rows[i].push(memory.bytes.slice(address, address + steps * size));
     });
-    return { steps, going };
+    return [steps, condition];
   }
 
-  /** @param {State} state @param {number} n @returns {State} */
-  leave(state, n) {
-    const { executor, step, inputs } = this;
-    const stacked = step.outputs.slice(this.carried).map(({ dims }, i) => stackedDims(this.stackDims[i], dims.length, step.node));
-    const results = step.outputs.slice(0, this.carried);
-    results.forEach(({ buffer }, i) => passHost(executor, inputs[i + 2].buffer, buffer));
-    const after = executor.plan.advance(state, `${this.key}:leave${JSON.stringify(stacked)}`, (next) => {
-      const carried = results.map((_, i) => evaluateAll(inputs[i + 2].dims, next.env));
-      executor.plan.bind(next, step.binds, [...carried, ...stacked]);
-      results.forEach(({ buffer }, i) => next.rename(inputs[i + 2].buffer, buffer));
-      for (const { buffer } of step.outputs.slice(this.carried)) executor.plan.take(next, buffer);
-      next.drop([...this.turn, ...this.scratch, ...step.free]);
-    });
-    step.outputs.slice(this.carried).forEach(({ buffer }, i) => {
+  /** @param {State} state @returns {State} */
+  finish(state) {
+    const { executor, step } = this;
+    const after = this.leave(state, this.shapes);
+    this.stacks.forEach(({ buffer }, i) => {
       if (step.free.includes(buffer)) return; // nothing reads it
       if (executor.header.buffers[buffer].host) {
-        executor.hosts.set(buffer, /** @type {(string | number)[][]} */ (this.stacks[i]).flat());
+        executor.hosts.set(buffer, /** @type {(string | number)[][]} */ (this.rows[i]).flat());
         return;
       }
       const bytes = executor.bytes(after, buffer);
       let at = 0;
-      for (const part of /** @type {Uint8Array[]} */ (this.stacks[i])) {
+      for (const part of /** @type {Uint8Array[]} */ (this.rows[i])) {
         bytes.set(part, at);
         at += part.length;
       }
@@ -213,16 +163,5 @@ class Loop {
   }
 }
 
-/** Moves strings from one buffer to another. @param {Executor} executor @param {number} from @param {number} to */
-function passHost(executor, from, to) {
-  const host = executor.hosts.get(from);
-  if (host) executor.hosts.set(to, host);
-}
-
-/** @param {import('../common/program.js').Value[]} values @returns {TensorValue[]} */
-function tensors(values) {
-  return values.map((value) => {
-    if (!value || 'items' in value) throw new Error('an output of a block is no tensor');
-    return value;
-  });
-}
+/** @param {TensorValue} value @param {import('../common/dims.js').Env} env */
+const shape = ({ dims }, env) => evaluateAll(dims, env);

@@ -14,7 +14,7 @@ import { mark } from '../common/marks.js';
 import { OrderTrial } from '../runtime/order_trial.js';
 import { MAIN, MOST, OutputPaths } from '../runtime/output_paths.js';
 import { loadNow, loadProgram, runInit } from './load_program.js';
-import { Planner } from '../runtime/planner.js';
+import { buffersOf, Planner } from '../runtime/planner.js';
 import { runInPortions } from './portions.js';
 import { bindRooms, gather, rangesOf, scatter } from './room.js';
 
@@ -225,7 +225,7 @@ export class Executor {
       this.plan.guards.compute(next.env, new Set(next.env.keys()));
       bindRooms(this.plan, inputs, next.env, places);
       this.plan.guards.bound(next.env, new Set(next.env.keys()));
-      for (const { buffer } of inputs) if (!there.has(buffer)) this.plan.take(next, buffer);
+      this.plan.take(next, buffersOf(inputs).filter((buffer) => !there.has(buffer)));
     });
   }
 
@@ -400,7 +400,7 @@ export class Executor {
     const dims = results.map((result) => result.dims);
     const after = this.plan.advance(state, `${key}:${JSON.stringify(dims)}`, (next) => {
       this.plan.bind(next, step.binds, dims);
-      for (const { buffer } of step.outputs) this.plan.take(next, buffer);
+      this.plan.take(next, buffersOf(step.outputs));
     });
     step.outputs.forEach(({ buffer, dtype }, i) => {
       if (this.header.buffers[buffer].host) this.hosts.set(buffer, results[i].data);

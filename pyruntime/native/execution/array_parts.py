@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pyruntime.program import types
-from pyruntime.runtime.states import Change, State
+from pyruntime.runtime.planner import buffers_of
+from pyruntime.runtime.states import State
 
 
 class BoundJob(NamedTuple):
@@ -35,11 +36,7 @@ def run_part(executor: Any, step: types.HostStep, state: State, key: str) -> Sta
 def _bind(executor: Any, step: types.HostStep, state: State, key: str) -> BoundJob:
     plan = executor.plan
 
-    def allocate(change: Change) -> None:
-        for value in step["outputs"]:
-            plan.take(change, value["buffer"])
-
-    made = plan.advance(state, key, allocate)
+    made = plan.advance(state, key, lambda change: plan.take(change, buffers_of(step["outputs"])))
     after = plan.advance(made, f"{key}:free", lambda change: change.drop(step["free"]))
     inputs, outputs = ([_array(executor, v, made) for v in step[side]] for side in ("inputs", "outputs"))
     job = executor.host_call.bind(step["id"], inputs, outputs, state.env, executor.own_memory)

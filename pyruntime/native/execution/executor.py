@@ -34,7 +34,7 @@ from pyruntime.program.format import Program
 from pyruntime.providers.wasm.shared_pages import SharedPages
 from pyruntime.runtime.order_trial import OrderTrial
 from pyruntime.runtime.output_paths import MOST
-from pyruntime.runtime.planner import Planner
+from pyruntime.runtime.planner import Planner, buffers_of
 from pyruntime.runtime.states import Change, State, Transition
 from pyruntime.session.memory_report import MemoryReport, Stats
 
@@ -236,8 +236,7 @@ class Executor:
         def change(change: Change) -> None:
             change.env.update(env)
             self.plan.guards.bound(change.env, set(change.env))
-            for buffer in arrays:
-                self.plan.take(change, buffer)
+            self.plan.take(change, [*arrays])
 
         return self.plan.advance(start.root, key, change)
 
@@ -376,8 +375,7 @@ class Executor:
 
         def change(change: Change) -> None:
             self.plan.bind(change, step["binds"], dims)
-            for value in step["outputs"]:
-                self.plan.take(change, value["buffer"])
+            self.plan.take(change, buffers_of(step["outputs"]))
 
         after = self.plan.advance(state, f"{key}:{dims}", change)
         for value, x in zip(step["outputs"], results, strict=True):

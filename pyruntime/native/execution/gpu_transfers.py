@@ -99,7 +99,7 @@ class Transfers:
                 if target["buffer"] in unused:
                     change.take(target["buffer"], 0, plan.is_on_gpu(target["buffer"]))
                 else:
-                    plan.take(change, target["buffer"])
+                    plan.take(change, [target["buffer"]])
             change.drop(step["free"])
 
         try:

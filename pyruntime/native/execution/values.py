@@ -99,9 +99,3 @@ class Values:
         """The error that a fault record describes. node: the number of a node whose indices are checked, from 1 on"""
         checked = self.header["checked"]
         return out_of_range(checked[node - 1] if 0 < node <= len(checked) else "", index, extent)
-
-    def rename_host(self, buffer: int, name: int) -> None:
-        """Move strings from one buffer to another."""
-        strings = self.hosts.get(buffer)
-        if strings is not None:
-            self.hosts[name] = strings
