@@ -12,8 +12,11 @@ import pytest
 from pyruntime import InferenceSession
 from pyruntime.errors import ExecutionError, NotDifferentiable
 from pyruntime.frontend.trace_graph import TensorSpec, trace_graph
+from pyruntime.ir.blocks import all_kernels
 from pyruntime.ir.dtype import F64, I64
+from pyruntime.ir.expr import walk
 from pyruntime.ir.kernel import Block, Loop
+from pyruntime.ir.statements import expressions_of
 from pyruntime.onnx import load
 from pyruntime.onnx.weight_values import elements
 from tests.ops.compare import parsed
@@ -97,6 +100,15 @@ def test_gradients_agree_with_differences(name: str) -> None:
     traced = trace_graph(load(model(READS[name], 265)), specs, elements, {})
     carried = {x.shape for loop in loops(traced.block) for x in loop.carried}
     assert (5, 3) in carried and (265, 3) not in carried
+
+
+def test_chains_of_numbers_do_not_double() -> None:
+    """Each number of the chain reads the one before twice: the coordinate is not computed from its start each time."""
+    chain = [f"m{k} = Add(k{k}, k{k})  k{k + 1} = Mod(m{k}, five)" for k in range(10)]
+    read = f"k0 = Mod(i, three)  {'  '.join(chain)}  row = Gather(x, k10)"
+    specs = {"x": TensorSpec(F64, (265, 3)), "w": TensorSpec(F64, (5, 3)), "n": TensorSpec(I64, (265,))}
+    traced = trace_graph(load(model(read, 265)), specs, elements, {})
+    assert max(len(walk(e)) for k in all_kernels(traced.block) for e in expressions_of(k)) < 500
 
 
 def test_an_index_out_of_range_is_found() -> None:

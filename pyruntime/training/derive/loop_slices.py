@@ -12,6 +12,8 @@ from pyruntime.ir.kernel import Alias, Block, Kernel, Map, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.training.derive.transpose import transposed
 
+MOST_MAPS = 64  # of the body that a coordinate computes again: a chain that reads its operand twice would double it
+
 
 class Slice(NamedTuple):
     """What each step reads of an outer tensor: a map of the body makes `out`, the elements of `source` at `coords`.
@@ -53,11 +55,13 @@ class _Coordinates:
     def __init__(self, t: Tracer, body: Block) -> None:
         self.t, self.number = t, body.inputs[0]
         self.own = {x.uid for x in body.inputs} | {o.uid for k in body.kernels for o in k.outputs}
+        self.maps = 0  # that the coordinates of a slice have computed again
 
     def slice(self, kernel: Kernel, x: Tensor) -> Slice | None:
         if not isinstance(kernel, Map) or kernel.expr.op != "at" or kernel.expr.value is not x:
             return None
         out, axes = kernel.out, [index(n + 1) for n in range(kernel.out.rank)]
+        self.maps = 0
         try:
             coords = tuple([_short(self._of_step(substitute(c, axes))) for c in kernel.expr.args])
         except _Unknown:
@@ -77,7 +81,8 @@ class _Coordinates:
             return const(value, x.dtype) if isinstance(value, int) else cast(dim(value), x.dtype)
         if x.uid not in self.own:
             return None
-        if isinstance(x.kernel, Map):
+        self.maps += 1
+        if isinstance(x.kernel, Map) and self.maps <= MOST_MAPS:
             return cast(self._of_step(substitute(x.kernel.expr, args)), x.dtype)
         if isinstance(x.kernel, Alias) and sh.size(x.shape) == 1:
             base = x.kernel.base
@@ -86,7 +91,7 @@ class _Coordinates:
 
 
 class _Unknown(Exception):
-    """A step computes a coordinate in another way."""
+    """A step computes a coordinate in another way, or by many maps."""
 
 
 def _plain(c: Expr, extents: sh.Shape) -> Expr:
