@@ -14,6 +14,7 @@ from kit.gpu import GPU
 from pyruntime import InferenceSession, SessionOptions
 from pyruntime.providers.wasm.native.kinds import KINDS
 from tests.ops.compare import by_onnxruntime, check, parsed
+from tests.ops.node import f32
 
 STEP_BY_STEP = ["hoisted_products", "whole_loops"]
 WHOLE = "written as one procedure"
@@ -331,6 +332,39 @@ def test_products_that_together_take_longer_in_loops(
 def test_a_product_that_leaves_the_loop_is_one_call() -> None:
     session = opened(model(BODIES["products that leave the loop"], "scan"))
     assert [n["calls"] for n in session.explain()["nodes"] if n["op"].endswith("MatMul")] == [1, 1]
+
+
+# s: (2, 3, 4, 6), read as rows; u: (6); v: the rows' results as (2, 3, 4), from which the new state follows
+ROWS = {
+    "products": "a = Reshape (s, rows)  k = Unsqueeze (u, one)  b1 = MatMul (a, k)  v = Reshape (b1, three)",
+    "batched products": "k = Unsqueeze (u, one)  b1 = MatMul (s, k)  v = Squeeze (b1, last)",
+    "sums": "a = Reshape (s, rows)  b1 = Mul (a, u)  c = ReduceSum <keepdims = 0> (b1, one)  v = Reshape (c, three)",
+    "indices": """a = Reshape (s, rows)  b1 = ArgMax <axis = 1, keepdims = 0> (a)  c = Cast <to = 1> (b1)
+        v = Reshape (c, three)""",
+    "running sums": """a = Reshape (s, rows)  b1 = CumSum (a, one)  c = ReduceMax <keepdims = 0> (b1, one)
+        v = Reshape (c, three)""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_flattened_rows_that_are_divided_again(name: str) -> None:
+    """States that a step reads as rows have columns, if a reshape divides the rows of the result as the state's."""
+    m = parsed(f"""g (float[T, 6] x, float[2, 3, 4, 6] start) => (float[2, 3, 4, 6] y, float[T, 2, 3, 4] ys) {{
+        rows = Constant <value = int64[2] {{24, 6}}> ()  three = Constant <value = int64[3] {{2, 3, 4}}> ()
+        one = Constant <value = int64[1] {{1}}> ()  last = Constant <value = int64[1] {{-1}}> ()
+        y, ys = Scan <num_scan_inputs = 1, body = b (float[2, 3, 4, 6] s, float[6] u)
+            => (float[2, 3, 4, 6] r, float[2, 3, 4] v) {{
+                {ROWS[name]}  t = Tanh (v)  e = Unsqueeze (t, last)  f = Add (s, e)  g1 = Mul (f, u)  r = Tanh (g1)
+        }}> (start, x)
+    }}""")
+    sessions = [opened(m), opened(m, code=False), opened(m, providers=[GPU])]
+    rng = np.random.default_rng(0)
+    for count in (1, 5):
+        feeds = {"x": f32(rng.normal(size=(count, 6))), "start": f32(rng.normal(size=(2, 3, 4, 6)))}
+        for session in sessions:
+            same(session.run(None, feeds), by_onnxruntime(m, feeds))
+    text = sessions[1].listing()
+    assert name in ("indices", "running sums") or text.count("div(") == text.count(":= div(")  # of units, no index of a load
 
 
 SUMS = {  # h, u: (2, N); s: (N, N), to which each step adds products; the new values are v and r; o is stacked

@@ -12,7 +12,8 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, C64, C128, I32, STRING
 from pyruntime.ir.expr import Expr, affine, cast, const, dim, index, rem, rewrite, select, substitute, walk
 from pyruntime.ir.kernel import Alias, Block, Call, If, Kernel, Leaf, Loop, Loops, Map, Reduce, Tensor, updates_state
-from pyruntime.passes.loads import in_base
+from pyruntime.passes.loads import Joined, in_base
+from pyruntime.passes.loops.divided_axes import divided_results
 from pyruntime.passes.loops.procedures import changed, with_own_bases, work
 from pyruntime.passes.loops.products import is_product
 from pyruntime.passes.loops.reductions import plain_reductions
@@ -77,7 +78,7 @@ def body_of(loop: Loop, most_work: float, may_repeat: bool, products: bool) -> B
     results: list[Tensor] = []
     for t in outputs:
         if t.uid in aliases or any(t is other for other in results):  # each result needs memory of its own
-            copy = Map(_unaliased(t.at(*[index(n) for n in range(t.rank)]), aliases))
+            copy = Map(_unaliased(aliases, t.at(*[index(n) for n in range(t.rank)])))
             members.append(copy.making(t.shape, t.dtype))
             t = copy.out
         results.append(t)
@@ -102,6 +103,10 @@ def _members(
     flat = _flat(block.kernels, branches, ())
     inside = _inside(block, flat)
     aliases = {k.out.uid for k in flat if isinstance(k, Alias)}
+    views = [(v.tensor, k.operand(n)) for k in flat if isinstance(k, Call) for n, v in k.strided.items()]
+    aliases.update(*[_between(*found) for found in views])
+    divided = divided_results(flat, outputs, partial(_unaliased, aliases))
+    aliases -= {k.out.uid for k in divided.values()}
     needed = {t.uid for t in outputs}
     members: list[Member] = []
     lost = Counter[str]()
@@ -115,16 +120,15 @@ def _members(
         call, loss = kernel, 0
         if isinstance(kernel, Call):
             loss = _lost(kernel, flat)
-            for n, view in kernel.strided.items():
-                aliases |= _between(view.tensor, kernel.operand(n))
             kernel = kernel.definition()
         if isinstance(kernel, (Map, Reduce, Loops)):
-            parts: Sequence[Member] = [kernel]
-            if isinstance(kernel, Loops):
-                parts = with_own_bases(kernel, aliases)
-            elif isinstance(kernel, Reduce):
-                parts = plain_reductions(kernel, products)
-            made = [_rebuilt(m, partial(_unaliased, aliases=aliases)) for m in reversed(parts)]
+            member: Member = divided.get(kernel.out.uid, kernel)
+            parts: Sequence[Member] = [member]
+            if isinstance(member, Loops):
+                parts = with_own_bases(member, aliases)
+            elif isinstance(member, Reduce):
+                parts = plain_reductions(member, products)
+            made = [_rebuilt(m, partial(_unaliased, aliases)) for m in reversed(parts)]
             if kernel.out.uid in branches:
                 branches.update({m.out.uid: branches[kernel.out.uid] for m in parts})
             members += made
@@ -270,16 +274,16 @@ def _rebuilt(m: Member, change: Callable[[Expr], Expr]) -> Member:
     return made
 
 
-def _unaliased(e: Expr, aliases: set[int]) -> Expr:
-    """The expression with loads of the tensors of which views and reshapes are made."""
+def _unaliased(aliases: set[int], e: Expr, joined: Joined | None = None) -> Expr:
+    """The expression with loads of the tensors of which views and reshapes are made. joined: see `in_base`"""
 
     def visit(x: Expr) -> Expr | None:
         if x.op != "at" or x.value.uid not in aliases:
             return None
         while x.value.uid in aliases:
             if isinstance(x.value.kernel, Map):
-                return _unaliased(substitute(x.value.kernel.expr, x.args), aliases)
-            base = in_base(x, {})
+                return _unaliased(aliases, substitute(x.value.kernel.expr, x.args), joined)
+            base = in_base(x, {} if joined is None else joined)
             x = _by_offset(x) if base is None else base
         return x
 
