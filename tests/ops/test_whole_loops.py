@@ -363,8 +363,8 @@ def test_flattened_rows_that_are_divided_again(name: str) -> None:
         feeds = {"x": f32(rng.normal(size=(count, 6))), "start": f32(rng.normal(size=(2, 3, 4, 6)))}
         for session in sessions:
             same(session.run(None, feeds), by_onnxruntime(m, feeds))
-    text = sessions[1].listing()
-    assert name in ("indices", "running sums") or text.count("div(") == text.count(":= div(")  # of units, no index of a load
+    text = sessions[1].listing()  # ":= div(" is of the number of a unit, other quotients are in indices of loads
+    assert name in ("indices", "running sums") or text.count("div(") == text.count(":= div(")
 
 
 SUMS = {  # h, u: (2, N); s: (N, N), to which each step adds products; the new values are v and r; o is stacked
