@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -169,3 +171,28 @@ def test_lists_that_are_refused() -> None:
     for m, what in [(graph(text), "a sequence"), (graph(text, "s"), 'the output "s"')]:
         with pytest.raises(UnsupportedOp, match=f"the length of {what} is known only when a loop has ended"):
             InferenceSession(m.SerializeToString()).run(None, feeds_of(18))
+
+
+INTERRUPTED = """
+import sys
+from pyruntime import InferenceSession
+from pyruntime.frontend import registry
+add, model = registry._add, sys.stdin.buffer.read()
+def interrupted(operator, replaces):
+    if operator.name == "Compress":
+        raise KeyboardInterrupt
+    add(operator, replaces)
+registry._add = interrupted
+try:
+    InferenceSession(model)._native.latest()
+except KeyboardInterrupt:
+    registry._add = add
+InferenceSession(model)._native.latest()
+assert registry._add is add
+"""
+
+
+def test_an_interrupted_session_leaves_no_operator_half_defined() -> None:
+    """Lists to which conditions append need the module of Compress."""
+    model = graph(LISTS["a branch appends"]).SerializeToString()
+    subprocess.run([sys.executable, "-c", INTERRUPTED], input=model, check=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyruntime.errors import InvalidModel, NeedsValue, ShapeError
-from pyruntime.frontend.registry import op
+from pyruntime.frontend.registry import find, op
 from pyruntime.frontend.requirements import EMPTY_AXIS, Guard
 from pyruntime.frontend.sequences import Appended, NotAppended, SequenceValue, items_of, tensors_of
 from pyruntime.frontend.tracer import Tracer
@@ -350,10 +350,8 @@ def _stacked(
     steps = rows[0].shape[:1]
     made = _rows(t, rows)
     if any(flag is not None for flag in flags):
-        from pyruntime.ops.standard.unique import compress
-
         kept = [t.compute(steps, lambda _: const(True, BOOL), BOOL) if f is None else next(stacks) for f in flags]
-        made = compress(t, made, _rows(t, kept), axis=0)
+        made = find("", "Compress", 11).lower(t, made, _rows(t, kept), axis=0)  # imports its module if it must
     first = [t.unsqueeze(x, [0]) for x in items_of(t, before)] if before.rows is None else [before.rows]
     return SequenceValue((), made.dtype, t.concat([*first, made], 0) if first else made, trip)
 
