@@ -67,7 +67,7 @@ def test_long_chains_after_another_kernel(head: str, layer: str) -> None:
         own = re.sub(r"\b([abm])\b", rf"\g<1>{n}", LAYERS[layer])
         text.append(re.sub(r"\by\b", f"x{n + 1}", re.sub(r"\bx\b", f"x{n}", own)))
     model = parsed(
-        f"""g (float[1,6] v, float[6,6] w, float half, float c) => (float[1,M] x{count}) {{ {" ".join(text)} }}"""
+        f"""g (float[1,6] v, float[6,6] w, float half, float c) => (float[1,M] x{count}) {{ {" ".join(text)} }}""", 17
     )
     rng = np.random.default_rng(0)
     feeds = {"v": f32(rng.normal(size=(1, 6)) / 4), "w": f32(np.eye(6)), "half": f32(0.5), "c": f32(0.1)}

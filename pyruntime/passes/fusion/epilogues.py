@@ -16,6 +16,8 @@ from pyruntime.ir.kernel import Block, Call, Map, Reduce, Tensor
 from pyruntime.mathlib import depth
 from pyruntime.passes.fusion.map_fusion import MAX_DEPTH, MAX_NODES
 
+MAX_WRITTEN_OUT = 4 * MAX_NODES  # keys of functions are hashed node by node, a shared node as often as it is used
+
 
 def absorb(block: Block, routines: Mapping[str, Routine], outputs: Iterable[Tensor]) -> None:
     """Merge maps into the calls and reductions before them, in this block and its inner blocks."""
@@ -60,7 +62,7 @@ def _absorb_map(source: Call | Reduce, t: Tensor, kernel: Map, routines: Mapping
     own = source.epilogue
     result = Expr("arg", (), t.dtype, 0) if own is None else substitute(own, load.args)
     value = cast(rewrite_loads(kernel.expr, lambda e: result if e.value is t else None), kernel.out.dtype)
-    if len(walk(value)) > MAX_NODES or depth(value) > MAX_DEPTH:
+    if len(walk(value)) > MAX_NODES or _written_out(value) > MAX_WRITTEN_OUT or depth(value) > MAX_DEPTH:
         return False
     if isinstance(source, Call):
         before = source.order or tuple(range(t.rank))
@@ -78,6 +80,14 @@ def _absorb_map(source: Call | Reduce, t: Tensor, kernel: Map, routines: Mapping
     kernel.out.kernel = source
     source.node = kernel.node if not source.node else source.node
     return True
+
+
+def _written_out(e: Expr) -> int:
+    """The number of nodes if each is written wherever it is used."""
+    found: dict[int, int] = {}
+    for x in walk(e):
+        found[id(x)] = 1 + sum([found[id(a)] for a in x.args])
+    return found[id(e)]
 
 
 def _order(kernel: Map, t: Tensor, loads: Collection[Expr]) -> tuple[int, ...] | None:
