@@ -174,7 +174,7 @@ def test_what_is_refused_or_waits_for_its_turn(page: Tab) -> None:
     assert queued == ["", "AbortError", ""]
     assert order == ["AbortError", "long"]
     assert value == pytest.approx(0.25)
-    assert sessions <= 0  # those of tests before may end meanwhile
+    assert sessions <= 0  # none is left; sessions of earlier tests may end meanwhile
 
 
 PAGE = """

@@ -37,7 +37,7 @@ from pyruntime.ir.reference import NEUTRAL
 from pyruntime.ir.shape import Shape
 
 CHEAP = 6  # operations: a map with at most this many, none of them COSTLY, is recomputed instead of stored
-RECOMPUTED = 64  # nodes of such maps in one another: a chain of them would be computed again from its start each time
+RECOMPUTED = 64  # nodes of a map with the recomputed maps that it reads; a larger one is stored
 COSTLY = frozenset("exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow div sqrt guard".split())
 REDUCTIONS = ("sum", "max", "min", "prod")
 

@@ -70,7 +70,7 @@ def _work(m: Member) -> AnyDim:
 
 
 def _own_work(m: Member, invocations: AnyDim) -> AnyDim:
-    """Of one invocation, which computes some of the elements, or the same ones as all others."""
+    """The iterations of one invocation, which computes a share of the elements, or the same ones as all others."""
     if isinstance(m, Loops):
         return int(work_of(m))
     sums = m.extents if isinstance(m, Reduce) else ()
